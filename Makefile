@@ -116,7 +116,7 @@ libs-tsan: VFLAGS := $(TSAN)
 libs-fp64: VFLAGS := -DSC_FP64
 libs-portable: VFLAGS := $(if $(filter aarch64,$(shell uname -m)),-march=armv8-a,-march=x86-64)
 libs-%:
-	$(MAKE) B=$(B)/$* OPT="-O1 -g" VARIANT="$(VFLAGS)" $(B)/$*/libsc_cpu.a
+	$(MAKE) B=$(B)/$* OPT="-O1 -g1" VARIANT="$(VFLAGS)" $(B)/$*/libsc_cpu.a
 	cp $(B)/$*/libsc_cpu.a $(B)/libsc_cpu_$*.a
 
 # ── unit tests ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -136,14 +136,14 @@ unit: $(UNITS) ## build the unit tests
 
 # The compiler and the unit tests under the sanitizers; gcc then sees a null format in arena.c that is none.
 unit-asan: libs-asan
-	$(MAKE) B=$(B)/asan OPT="-O1 -g" VARIANT="$(ASAN)" LDFLAGS="$(ASAN)" WARN="$(WARN) -Wno-format-truncation" all unit
+	$(MAKE) B=$(B)/asan OPT="-O1 -g1" VARIANT="$(ASAN)" LDFLAGS="$(ASAN)" WARN="$(WARN) -Wno-format-truncation" all unit
 
 # The kernels' unit tests where kernels compute in fp64.
 unit-fp64: libs-fp64
-	$(MAKE) B=$(B)/fp64 OPT="-O1 -g" VARIANT="-DSC_FP64" $(B)/fp64/unit_kernels
+	$(MAKE) B=$(B)/fp64 OPT="-O1 -g1" VARIANT="-DSC_FP64" $(B)/fp64/unit_kernels
 
 # ── fuzzers of the readers of foreign bytes, by libFuzzer ────────────────────────────────────────────────────────────
-FUZZ := clang -std=gnu17 $(CPPF) -O1 -g -w -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined
+FUZZ := clang -std=gnu17 $(CPPF) -O1 -g1 -w -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined
 $(B)/fuzz_safetensors: tests/fuzz/fuzz_safetensors.c runtime/host/safetensors.c runtime/host/dtype.c runtime/host/die.c
 $(B)/fuzz_bin: tests/fuzz/fuzz_bin.c runtime/host/data.c runtime/host/shuffle.c runtime/host/die.c
 $(B)/fuzz_plan: tests/fuzz/fuzz_plan.c $(filter-out $(patsubst %,compiler/report/%.c,tasks page page_blocks diff_page profile explain runs),$(wildcard compiler/verify/*.c compiler/report/*.c compiler/base/*.c)) compiler/ir/plan.c compiler/ir/ir.c
