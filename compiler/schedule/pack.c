@@ -546,16 +546,21 @@ int64_t pack_bound(const Item *items, int n, int positions, int *where) {
     return most;
 }
 
+/* Whether no item reaches beyond its life. Then items of which no two may share bytes are alive at one position. */
+static bool only_lives(const Item *items, int n) {
+    for (int i = 0; i < n; i++)
+        if (items[i].reach > items[i].last) return false;
+    return true;
+}
+
 static int64_t enough(int64_t bound, int64_t known) {
     return max64(bound + bound / NEAR, known);
 }
 
 /* Attempts until one is low enough, or until they have cost too much. Training programs are mostly done by the first
  * two. */
-static void attempt(Packer *p, Layout *best, int positions, int64_t bound, int64_t known, int64_t effort, Rank *ranks,
-                    int *sequence) {
-    int peak;
-    pack_bound(p->items, p->n, positions, &peak);
+static void attempt(Packer *p, Layout *best, int positions, int peak, int64_t bound, int64_t known, int64_t effort,
+                    Rank *ranks, int *sequence) {
     for (int kind = 0; kind < N_ORDERS && best->height > enough(bound, known); kind++) {
         if (kind && p->steps + p->once > 3 * effort) return;
         if (kind == BY_SKYLINE)
@@ -647,8 +652,11 @@ int64_t pack(Item *items, int n, int positions, int64_t *bound, int64_t known, i
     Rank *ranks = NEW_ARRAY(a, Rank, n);
     int *sequence = NEW_ARRAY(a, int, n);
     Layout best = new_layout(p);
-    attempt(p, &best, positions, *bound, known, effort, ranks, sequence);
-    if (best.height > enough(*bound, known)) *bound = max64(*bound, pack_sections_heaviest(items, n));
+    int peak;
+    *bound = max64(*bound, pack_bound(items, n, positions, &peak));
+    attempt(p, &best, positions, peak, *bound, known, effort, ranks, sequence);
+    if (best.height > enough(*bound, known) && !only_lives(items, n))
+        *bound = max64(*bound, pack_sections_heaviest(items, n));
     repair(p, &best, *bound, enough(*bound, known), p->steps + effort, ranks, sequence);
     for (int turn = 0; turn < 2 && best.height > enough(*bound, known) && search > 0; turn++) {
         int64_t line = turn ? max64(*bound + *bound / FAR, known) : enough(*bound, known), share = search / (2 - turn);
