@@ -1,27 +1,31 @@
 /* pack: strip packing with given times (dynamic storage allocation). Items are placed one by one at the lowest address
  * where they fit, in several orders; then the order is repaired: items that stick out above the bound move to the front
  * ("squeaky wheel" optimisation, Joslin and Clements 1999) and all are placed anew.
- * Relies on: pack.h. A segment tree over the text knows which addresses are taken: a node's `through` holds items alive
- * in all of it, `any` items alive somewhere in it, so that a long item asks a few nodes, not all items. Relied on by:
- * place. */
+ * Relies on: pack.h, spans.h. A segment tree over the text knows which addresses are taken, so that a long item
+ * asks a few nodes, not all items. Relied on by: place. */
 #include "pack_sections.h"
+#include "spans.h"
 
 #include <stdlib.h>
 
-typedef struct {
-    int64_t lo, hi;
-} Span;
-typedef struct {
-    Span *at;
-    int n, cap;
-} Spans; /* sorted, disjoint, not touching */
-typedef struct {
-    const Span *at, *end;
-} Cursor;
 typedef VEC(int) Ints;
 
+/* A node of the tree: a stretch of the text. `any` holds the items alive somewhere in it. Below the level of the blocks
+ * an item that is alive in all of a node goes no deeper: it is in `through` there, and whoever visits a deeper node
+ * asks its ancestors' too. Near the root `any` alone is used, and is complete: asking many incomplete sets would take
+ * long, because each has gaps that another fills. */
+typedef struct {
+    Spans through, any;
+} Node;
+
+typedef struct {
+    Span span;
+    int item, first, last, reach; /* copies: an item's own are far away in memory */
+} Placed;
+typedef VEC(Placed) Partial;
+
 enum {
-    LEAF = 16,     /* positions of a leaf */
+    LEAF = 32,     /* a leaf is one position, or several at which that many lives begin or end at most */
     NEAR = 8192,   /* within 1/NEAR of the bound is as good as on it */
     ROUNDS = 600,  /* of repair, at most */
     PATIENCE = 25, /* rounds without gain, then back to the best */
@@ -33,159 +37,150 @@ typedef struct {
     Arena *a;
     Item *items;
     int n, leaves;        /* leaves: a power of two */
-    Spans *through, *any; /* by node; the root is 1 */
-    Ints *partial;        /* by leaf: placed items that are alive in a part of it */
+    int blocks;           /* nodes of the level from which on `through` is used */
+    int longest;          /* leaves that an item is alive in all of, at most */
+    int *leaf_of;         /* by position */
+    int *start;           /* by leaf: its first position; the last leaves may be empty */
+    Node *nodes;          /* the root is 1 */
+    Partial *partial;     /* by leaf: placed items that are alive in a part of it */
     Ints *begins;         /* by leaf: placed items whose life begins in it */
     Ints *late;           /* by leaf: placed items that are over but reach into it */
-    Cursor *sets;         /* addresses that the item in hand must not have */
-    int nsets, sets_cap;
-    Spans single;        /* those of items that were asked one by one; may overlap */
-    int64_t steps, once; /* once: those to place every item */
+    VEC(SpanCursor) sets; /* addresses that the item in hand must not have */
+    VEC(Span) single;     /* those of items that were asked one by one; may overlap */
+    Spans singles;        /* the same as a set */
+    int64_t steps, once;  /* once: those to place every item */
 } Packer;
 
-/* ── sets of addresses ─────────────────────────────────────────────────────────────────────────────────────── */
-static void add_span(Packer *p, Spans *s, Span x) {
-    int i = FIRST(k, 0, s->n, s->at[k].hi >= x.lo), j = i;
-    for (; j < s->n && s->at[j].lo <= x.hi; j++) {
-        x.lo = min64(x.lo, s->at[j].lo);
-        x.hi = max64(x.hi, s->at[j].hi);
-    }
-    p->steps += 1 + (s->n - j) / 8;
-    if (j == i) {
-        if (s->n == s->cap) s->at = vec_grow(p->a, s->at, &s->cap, sizeof *s->at);
-        memmove(&s->at[i + 1], &s->at[i], sizeof *s->at * (size_t)(s->n - i));
-        s->n++;
-    } else if (j > i + 1) {
-        memmove(&s->at[i + 1], &s->at[j], sizeof *s->at * (size_t)(s->n - j));
-        s->n -= j - i - 1;
-    }
-    s->at[i] = x;
-}
-
 /* ── placed items ──────────────────────────────────────────────────────────────────────────────────────────── */
-static void mark_node(Packer *p, int node, int lo, int hi, const Item *x, Span s) { /* leaves lo..hi of node */
-    int from = x->first / LEAF, to = x->last / LEAF;
-    p->steps++;
-    add_span(p, &p->any[node], s);
-    if (x->first <= lo * LEAF && x->last >= hi * LEAF + LEAF - 1) {
-        add_span(p, &p->through[node], s);
-        return;
-    }
-    if (lo == hi) {
-        push(&p->partial[lo], p->a, (int)(x - p->items));
-        return;
-    }
-    int mid = (lo + hi) / 2;
-    if (from <= mid) mark_node(p, 2 * node, lo, mid, x, s);
-    if (to > mid) mark_node(p, 2 * node + 1, mid + 1, hi, x, s);
+typedef struct {
+    int from, to;         /* leaves in which an item is alive */
+    int all_from, all_to; /* those that it is alive in all of */
+} Life;
+
+static Life life_of(const Packer *p, const Item *x) {
+    int from = p->leaf_of[x->first], to = p->leaf_of[x->last];
+    return (Life){from, to, from + (x->first > p->start[from]), to - (x->last < p->start[to + 1] - 1)};
 }
 
-static void mark(Packer *p, const Item *x) {
+typedef struct {
+    int lo, hi; /* leaves of a node */
+} Part;
+
+static Part part_of(const Packer *p, int node) {
+    int depth = 31 - __builtin_clz((unsigned)node), width = p->leaves >> depth;
+    int lo = (node - (1 << depth)) * width;
+    return (Part){lo, lo + width - 1};
+}
+
+static void mark_node(Packer *p, int node, const Item *x, Life life) {
+    Part part = part_of(p, node);
+    Span s = {x->at, x->at + x->size};
+    p->steps++;
+    if (part.hi - part.lo < p->longest) p->steps += spans_add(p->a, &p->nodes[node].any, s); /* else never asked */
+    if (node >= p->blocks && life.all_from <= part.lo && life.all_to >= part.hi) {
+        p->steps += spans_add(p->a, &p->nodes[node].through, s);
+        return;
+    }
+    if (node >= p->leaves) {
+        Placed y = {s, (int)(x - p->items), x->first, x->last, x->reach};
+        push(&p->partial[part.lo], p->a, y);
+        return;
+    }
+    int mid = (part.lo + part.hi) / 2;
+    if (life.from <= mid) mark_node(p, 2 * node, x, life);
+    if (life.to > mid) mark_node(p, 2 * node + 1, x, life);
+}
+
+static void mark(Packer *p, const Item *x, Life life) {
     int id = (int)(x - p->items);
-    mark_node(p, 1, 0, p->leaves - 1, x, (Span){x->at, x->at + x->size});
-    push(&p->begins[x->first / LEAF], p->a, id);
-    for (int leaf = (x->last + 1) / LEAF; leaf <= x->reach / LEAF && x->reach > x->last; leaf++)
-        push(&p->late[leaf], p->a, id);
+    mark_node(p, 1, x, life);
+    push(&p->begins[life.from], p->a, id);
+    if (x->reach > x->last)
+        for (int leaf = p->leaf_of[x->last + 1]; leaf <= p->leaf_of[x->reach]; leaf++) push(&p->late[leaf], p->a, id);
 }
 
 /* ── what an item must keep away from ──────────────────────────────────────────────────────────────────────── */
-static void take_set(Packer *p, const Spans *s) {
-    if (!s->n) return;
-    if (p->nsets == p->sets_cap) p->sets = vec_grow(p->a, p->sets, &p->sets_cap, sizeof *p->sets);
-    p->sets[p->nsets++] = (Cursor){s->at, s->at + s->n};
+static void take_set(Packer *p, Spans *s) {
+    if (s->n) push(&p->sets, p->a, spans_cursor(s));
 }
 
 static void take_conflicts(Packer *p, const Ints *l, const Item *x) {
     for (int i = 0; i < l->n; i++) {
         const Item *y = &p->items[l->at[i]];
-        if (!pack_conflict(x, y)) continue;
-        if (p->single.n == p->single.cap) p->single.at = vec_grow(p->a, p->single.at, &p->single.cap, sizeof(Span));
-        p->single.at[p->single.n++] = (Span){y->at, y->at + y->size};
+        Span s = {y->at, y->at + y->size};
+        if (pack_conflict(x, y)) push(&p->single, p->a, s);
     }
     p->steps += l->n;
 }
 
-static void visit(Packer *p, int node, int lo, int hi, const Item *x) {
-    p->steps++;
-    if (x->first <= lo * LEAF && x->last >= hi * LEAF + LEAF - 1) {
-        take_set(p, &p->any[node]);
-        return;
+static void take_partial(Packer *p, const Partial *l, const Item *x) {
+    for (int i = 0; i < l->n; i++) {
+        const Placed *y = &l->at[i];
+        if (x->first > y->reach || y->first > x->reach) continue;
+        bool together = x->first <= y->last && y->first <= x->last;
+        if (together || pack_conflict(x, &p->items[y->item])) push(&p->single, p->a, y->span);
     }
-    take_set(p, &p->through[node]);
-    if (lo == hi) {
-        take_conflicts(p, &p->partial[lo], x);
-        return;
-    }
-    int mid = (lo + hi) / 2;
-    if (x->first / LEAF <= mid) visit(p, 2 * node, lo, mid, x);
-    if (x->last / LEAF > mid) visit(p, 2 * node + 1, mid + 1, hi, x);
+    p->steps += l->n;
 }
 
-static int compare_span(const void *a, const void *b) {
-    const Span *x = a, *y = b;
-    return (x->lo > y->lo) - (x->lo < y->lo);
-}
-
-static void sort_spans(Span *s, int n) {
-    if (n > 24) {
-        qsort(s, (size_t)n, sizeof *s, compare_span);
-        return;
+/* Level by level, so that the sets of long stretches of the text come first. */
+static void visit(Packer *p, const Item *x, Life life) {
+    int queue[128], tail = 0; /* of a level four nodes at most */
+    queue[tail++] = 1;
+    for (int head = 0; head < tail; head++) {
+        int node = queue[head];
+        Part part = part_of(p, node);
+        p->steps++;
+        if (life.all_from <= part.lo && life.all_to >= part.hi) {
+            take_set(p, &p->nodes[node].any);
+            continue;
+        }
+        if (node >= p->blocks) take_set(p, &p->nodes[node].through);
+        if (node >= p->leaves) {
+            take_partial(p, &p->partial[part.lo], x);
+            continue;
+        }
+        int mid = (part.lo + part.hi) / 2;
+        if (life.from <= mid) queue[tail++] = 2 * node;
+        if (life.to > mid) queue[tail++] = 2 * node + 1;
     }
-    for (int i = 1; i < n; i++) {
-        Span x = s[i];
-        int k = i;
-        for (; k > 0 && s[k - 1].lo > x.lo; k--) s[k] = s[k - 1];
-        s[k] = x;
-    }
 }
 
-static int merge_spans(Span *s, int n) { /* sorted ones: into disjoint ones */
-    int m = 0;
-    for (int i = 1; i < n; i++) {
-        if (s[i].lo > s[m].hi)
-            s[++m] = s[i];
-        else
-            s[m].hi = max64(s[m].hi, s[i].hi);
-    }
-    return n ? m + 1 : 0;
-}
-
-static const Span *skip_below(const Span *s, const Span *end, int64_t x) { /* first with hi > x, by galloping */
-    ptrdiff_t step = 1;
-    while (step < end - s && s[step].hi <= x) s += step, step *= 2;
-    for (step = min64(step, end - s); step > 0; step /= 2)
-        while (step < end - s && s[step].hi <= x) s += step;
-    return s < end && s->hi <= x ? s + 1 : s;
-}
-
-/* Each set pushes the address up past its spans in the way, until none has anything to say. */
+/* Each set pushes the address up past its spans in the way, until none has anything to say. One that did is asked first
+ * from then on. */
 static int64_t lowest_gap(Packer *p, int64_t size) {
     int64_t at = 0;
-    for (int quiet = 0, k = 0; quiet < p->nsets; k = k + 1 < p->nsets ? k + 1 : 0, quiet++) {
-        Cursor *c = &p->sets[k];
-        const Span *from = c->at = skip_below(c->at, c->end, at);
-        for (; c->at < c->end && c->at->lo < at + size; c->at++) at = c->at->hi;
-        if (c->at > from) quiet = -1;
-        p->steps += 1 + (c->at - from) / 4;
+    for (int k = 0; k < p->sets.n; k++) {
+        int64_t before = at;
+        at = spans_find(&p->sets.at[k], at, size, &p->steps);
+        if (at == before) continue;
+        SpanCursor c = p->sets.at[k];
+        memmove(&p->sets.at[1], &p->sets.at[0], sizeof c * (size_t)k);
+        p->sets.at[0] = c;
+        k = 0;
     }
     return at;
 }
 
 static void place_item(Packer *p, Item *x) {
-    p->nsets = p->single.n = 0;
-    visit(p, 1, 0, p->leaves - 1, x);
-    take_conflicts(p, &p->late[x->first / LEAF], x);
-    for (int leaf = (x->last + 1) / LEAF; leaf <= x->reach / LEAF && x->reach > x->last; leaf++)
-        take_conflicts(p, &p->begins[leaf], x);
-    sort_spans(p->single.at, p->single.n);
-    p->single.n = merge_spans(p->single.at, p->single.n);
-    take_set(p, &p->single);
+    p->sets.n = p->single.n = 0;
+    Life life = life_of(p, x);
+    visit(p, x, life);
+    take_conflicts(p, &p->late[life.from], x);
+    if (x->reach > x->last)
+        for (int leaf = p->leaf_of[x->last + 1]; leaf <= p->leaf_of[x->reach]; leaf++)
+            take_conflicts(p, &p->begins[leaf], x);
+    spans_of_array(p->a, &p->singles, p->single.at, p->single.n);
+    take_set(p, &p->singles);
     x->at = lowest_gap(p, x->size);
-    mark(p, x);
+    mark(p, x, life);
 }
 
 static int64_t place_all(Packer *p, const int *sequence) {
-    for (int i = 0; i < 2 * p->leaves; i++) p->through[i].n = p->any[i].n = 0;
+    for (int i = 0; i < 2 * p->leaves; i++) {
+        spans_clear(&p->nodes[i].through);
+        spans_clear(&p->nodes[i].any);
+    }
     for (int i = 0; i < p->leaves; i++) p->partial[i].n = p->begins[i].n = p->late[i].n = 0;
     int64_t height = 0, before = p->steps;
     for (int i = 0; i < p->n; i++) {
@@ -481,15 +476,49 @@ static void repair(Packer *p, Layout *best, int64_t bound, int64_t enough, int64
     }
 }
 
+/* Items that begin or end inside a leaf are asked one by one, so that a leaf of many such items is a single position.
+ */
+static void divide_text(Packer *p, int positions) {
+    int *ends = NEW_ARRAY(p->a, int, positions + 1), leaves = 0;
+    for (int i = 0; i < p->n; i++) {
+        ends[p->items[i].first]++;
+        ends[p->items[i].last]++;
+    }
+    p->leaf_of = NEW_ARRAY(p->a, int, positions + 1);
+    p->start = NEW_ARRAY(p->a, int, 2 * positions + 2);
+    for (int at = 0, sum = 0; at < positions; at++) {
+        sum += ends[at];
+        if (!at || sum > LEAF) {
+            p->start[leaves++] = at;
+            sum = ends[at];
+        }
+        p->leaf_of[at] = leaves - 1;
+    }
+    for (p->leaves = 1; p->leaves < leaves;) p->leaves *= 2;
+    for (int i = leaves; i <= p->leaves; i++) p->start[i] = positions;
+}
+
+/* A long item is added to each block that it lives in, and where blocks are few, more sets are asked. With 1000 items
+ * of lives of all lengths, steps are fewest with 16 blocks, with 4000 and 12,500 with 32, with 100,000 with 64. */
+static int blocks_for(int n, int leaves) {
+    int64_t blocks = 1;
+    while (blocks < leaves && blocks * blocks * blocks <= n) blocks *= 2;
+    return (int)blocks;
+}
+
 static Packer *packer_new(Arena *a, Item *items, int n, int positions) {
     Packer *p = NEW(a, Packer);
     p->a = a;
     p->items = items;
     p->n = n;
-    for (p->leaves = 1; p->leaves * LEAF < positions;) p->leaves *= 2;
-    p->through = NEW_ARRAY(a, Spans, 2 * p->leaves);
-    p->any = NEW_ARRAY(a, Spans, 2 * p->leaves);
-    p->partial = NEW_ARRAY(a, Ints, p->leaves);
+    divide_text(p, positions);
+    p->blocks = blocks_for(n, p->leaves);
+    for (int i = 0; i < n; i++) {
+        Life life = life_of(p, &items[i]);
+        p->longest = (int)max64(p->longest, life.all_to - life.all_from + 1);
+    }
+    p->nodes = NEW_ARRAY(a, Node, 2 * p->leaves);
+    p->partial = arena_alloc(a, sizeof *p->partial * (size_t)p->leaves);
     p->begins = NEW_ARRAY(a, Ints, p->leaves);
     p->late = NEW_ARRAY(a, Ints, p->leaves);
     return p;
@@ -517,16 +546,21 @@ int64_t pack_bound(const Item *items, int n, int positions, int *where) {
     return most;
 }
 
+/* Whether no item reaches beyond its life. Then items of which no two may share bytes are alive at one position. */
+static bool only_lives(const Item *items, int n) {
+    for (int i = 0; i < n; i++)
+        if (items[i].reach > items[i].last) return false;
+    return true;
+}
+
 static int64_t enough(int64_t bound, int64_t known) {
     return max64(bound + bound / NEAR, known);
 }
 
 /* Attempts until one is low enough, or until they have cost too much. Training programs are mostly done by the first
  * two. */
-static void attempt(Packer *p, Layout *best, int positions, int64_t bound, int64_t known, int64_t effort, Rank *ranks,
-                    int *sequence) {
-    int peak;
-    pack_bound(p->items, p->n, positions, &peak);
+static void attempt(Packer *p, Layout *best, int positions, int peak, int64_t bound, int64_t known, int64_t effort,
+                    Rank *ranks, int *sequence) {
     for (int kind = 0; kind < N_ORDERS && best->height > enough(bound, known); kind++) {
         if (kind && p->steps + p->once > 3 * effort) return;
         if (kind == BY_SKYLINE)
@@ -618,8 +652,11 @@ int64_t pack(Item *items, int n, int positions, int64_t *bound, int64_t known, i
     Rank *ranks = NEW_ARRAY(a, Rank, n);
     int *sequence = NEW_ARRAY(a, int, n);
     Layout best = new_layout(p);
-    attempt(p, &best, positions, *bound, known, effort, ranks, sequence);
-    if (best.height > enough(*bound, known)) *bound = max64(*bound, pack_sections_heaviest(items, n));
+    int peak;
+    *bound = max64(*bound, pack_bound(items, n, positions, &peak));
+    attempt(p, &best, positions, peak, *bound, known, effort, ranks, sequence);
+    if (best.height > enough(*bound, known) && !only_lives(items, n))
+        *bound = max64(*bound, pack_sections_heaviest(items, n));
     repair(p, &best, *bound, enough(*bound, known), p->steps + effort, ranks, sequence);
     for (int turn = 0; turn < 2 && best.height > enough(*bound, known) && search > 0; turn++) {
         int64_t line = turn ? max64(*bound + *bound / FAR, known) : enough(*bound, known), share = search / (2 - turn);
