@@ -38,7 +38,8 @@ typedef struct {
 
 static const Command commands[] = {
     {BUILD, "build", "MODEL.lua",
-     "Compile a model to a training program: C sources, plan.json and a binary in build/NAME/."
+     "Compile a model to a training program: C sources, plan.json and a binary in build/NAME/. The C compiler is "
+     "gcc, or what the environment variable CC names; lld links where it is installed."
      "\vExample:\n  shardc build models/gpt2.lua --world 2 --set size=124m\n  build/gpt2/gpt2 --data train.bin --steps "
      "100",
      1, 1, command_build},
