@@ -1,7 +1,8 @@
 """Runs tests: the Criterion binaries, then tests/program/test_*.py. Ends in `N passed, N failed`.
 
-Two tests compute side by side. Those marked `waits` (harness.py) mostly wait for time to pass: they run in a queue of their own,
-beside the two. Those marked `long` are begun first.
+Three tests compute side by side: on two cores, two of them left a sixth of the time unused, waiting for disks, browsers and each
+other's builds. Those marked `waits` (harness.py) mostly wait for time to pass: they run in a queue of their own, beside the three.
+Those marked `long` are begun first.
 
 Relies on: harness.py, the unit binaries that the Makefile builds.
 Relied on by: make test, make check, test_diagnostics.py, test_sanitizers.py."""
@@ -98,7 +99,7 @@ def main():
         tests += [(name[5:] + "." + k[5:], v) for k, v in vars(module).items() if k.startswith("test_") and callable(v)]
     tests = [t for t in tests if re.search(o.only, t[0]) and re.search(o.named, t[0]) and not re.search(o.skip, t[0])]
     tests.sort(key=lambda t: not hasattr(t[1], "long"))
-    with concurrent.futures.ThreadPoolExecutor(2) as computing, concurrent.futures.ThreadPoolExecutor(2) as waiting:
+    with concurrent.futures.ThreadPoolExecutor(3) as computing, concurrent.futures.ThreadPoolExecutor(2) as waiting:
         results = [(waiting if hasattr(t, "waits") else computing).submit(one, name, t) for name, t in tests]
     good = sum(r.result() for r in results)
     passed, failed = passed + good, failed + len(results) - good
