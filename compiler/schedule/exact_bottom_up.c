@@ -1,6 +1,7 @@
-/* Exact packing from the bottom up. Every item rests at 0 or on an item below it: every packing can be pushed down into
- * one of this form. An item can be placed where nothing that is left can lie below it; of all such places the search
- * takes the one with the fewest choices. An item that was tried in vain has to rest on something else. */
+/* Exact packing from the bottom up, where choices are fewest. Every item rests at 0 or on an item below it: every
+ * packing can be pushed down into one of this form. An item can be placed where nothing that is left can lie below it;
+ * of all such places the search takes the one with the fewest choices. An item that was tried in vain has to rest on
+ * something else. Relies on: exact_search.h. Relied on by: exact.c. */
 #include "exact_search.h"
 
 #include <stdlib.h>

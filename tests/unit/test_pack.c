@@ -70,18 +70,25 @@ static void check_packing(const ExactItem *items, int n, int64_t capacity) {
 
 typedef ExactResult Solve(Small *x);
 
-static ExactResult in_turns(Small *x) {
+static ExactResult by_both(Small *x) {
     int64_t effort = 100000000;
     return exact_pack(x->items, x->n, TIMES, x->capacity, &effort);
 }
-static ExactResult in_one_turn(Small *x) {
+static ExactResult with(Small *x, bool lowest_first) {
     Arena *a = arena_new();
     ExactSearch *s = exact_search_new(a, x->items, x->n, 0, TIMES, x->capacity);
     int64_t steps = 0;
-    ExactResult r = exact_bottom_up(exact_bottom_up_new(s), &steps, 100000000);
+    ExactResult r = lowest_first ? exact_lowest_first(exact_lowest_first_new(s), &steps, 100000000)
+                                 : exact_bottom_up(exact_bottom_up_new(s), &steps, 100000000);
     for (int i = 0; i < x->n && r == EXACT_FOUND; i++) x->items[i].at = s->items[i].at;
     arena_free(a);
     return r;
+}
+static ExactResult by_bottom_up(Small *x) {
+    return with(x, false);
+}
+static ExactResult by_lowest_first(Small *x) {
+    return with(x, true);
 }
 
 /* 400 problems of each kind, of which both many can be packed and many cannot. */
@@ -102,11 +109,14 @@ static void agree_with_every_offset(Solve *solve) {
     cr_assert(impossible > 60 && impossible < 1540, "%d impossible", impossible);
 }
 
-Test(pack, turns_agree_with_every_offset) {
-    agree_with_every_offset(in_turns);
+Test(pack, both_searches_agree_with_every_offset) {
+    agree_with_every_offset(by_both);
 }
-Test(pack, one_turn_agrees_with_every_offset) {
-    agree_with_every_offset(in_one_turn);
+Test(pack, bottom_up_agrees_with_every_offset) {
+    agree_with_every_offset(by_bottom_up);
+}
+Test(pack, lowest_first_agrees_with_every_offset) {
+    agree_with_every_offset(by_lowest_first);
 }
 
 /* The least height by trying capacities one by one. */
