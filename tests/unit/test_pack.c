@@ -158,6 +158,50 @@ Test(pack, effort_ends_the_search) {
     cr_assert_eq(exact_pack(items, N, N, bound - 1, &effort), EXACT_IMPOSSIBLE);
 }
 
+/* A rectangle cut into N along its times or its bytes, over and over: the items fill it without a hole. */
+static void solve_cut(int seed) {
+    enum { N = 200, HEIGHT = 1000000 };
+    static struct { int from, to, size; } cut[N];
+    static int sections[N][N];
+    static ExactItem items[N];
+    state = (uint64_t)seed;
+    cut[0].from = 0;
+    cut[0].to = N;
+    cut[0].size = HEIGHT;
+    for (int n = 1; n < N;) {
+        int i = draw(n);
+        for (int k = 0; k < 3; k++) { /* a large one of a few */
+            int other = draw(n);
+            if ((int64_t)(cut[other].to - cut[other].from) * cut[other].size >
+                (int64_t)(cut[i].to - cut[i].from) * cut[i].size)
+                i = other;
+        }
+        bool times = draw(2);
+        if ((times ? cut[i].to - cut[i].from : cut[i].size) < 2) continue;
+        cut[n] = cut[i];
+        if (times) {
+            cut[n].from = cut[i].to = cut[i].from + 1 + draw(cut[i].to - cut[i].from - 1);
+        } else {
+            int below = 1 + draw(cut[i].size - 1);
+            cut[n].size -= below;
+            cut[i].size = below;
+        }
+        n++;
+    }
+    for (int i = 0; i < N; i++) {
+        for (int t = cut[i].from; t < cut[i].to; t++) sections[i][t - cut[i].from] = t;
+        items[i] = (ExactItem){cut[i].size, 1, sections[i], cut[i].to - cut[i].from, -1};
+    }
+    clock_t begin = clock();
+    int64_t effort = 5000000000;
+    cr_assert_eq(exact_pack(items, N, N, HEIGHT, &effort), EXACT_FOUND);
+    check_packing(items, N, HEIGHT);
+    cr_log_info("cut %d: %.2f s", seed, (double)(clock() - begin) / CLOCKS_PER_SEC);
+}
+Test(pack, cuts_of_a_rectangle) {
+    for (int seed = 1; seed <= 6; seed++) solve_cut(seed);
+}
+
 /* ── MiniMalloc's challenging problems ─────────────────────────────────────────────────────────────────────── */
 static void solve_challenge(char letter) {
     const char *shared = getenv("SC_SHARED");
