@@ -1,12 +1,11 @@
-/* exact: a packing problem is cut where no life crosses, and two searches take turns on each part: one from the bottom
- * up, which places many items a second, and one by precedence, which infers more. What one of them finds is final.
- * Relies on: exact_search.h.
- * Relied on by: pack.c, `shardc pack` and their tests. */
+/* exact: a packing problem is cut where no life crosses, and two searches take turns on each part, which begin anew
+ * with another order. One goes on at the lowest place, the other where choices are fewest. What one of them finds is
+ * final. Relies on: exact_search.h. Relied on by: pack.c, `shardc pack` and their tests. */
 #include "exact_search.h"
 
 #include <stdlib.h>
 
-static const int64_t TURN = 1000000, PRECEDENCE_TURN = 4000000; /* steps: the shortest of each search */
+static const int64_t TURN = 500000; /* steps: the shortest turn of the search where choices are fewest */
 
 int64_t exact_bound(const ExactItem *items, int n, int nsections) {
     Arena *a = arena_new();
@@ -106,26 +105,26 @@ static int64_t length_of_turn(int64_t i) {
     }
 }
 
-/* Large problems get longer turns, and the caller's guess, which is tried first, enough to place everything twice. The
- * search by precedence gets a third of the steps. */
+/* Large problems get longer turns, and the caller's guess, which is tried first, enough to place everything twice. Both
+ * searches get the same number of steps. */
 static ExactResult search(ExactSearch *x, int64_t *steps, int64_t effort) {
-    ExactBottomUp *bottom_up = exact_bottom_up_new(x);
-    ExactPrecedence *precedence = NULL;
-    int64_t each = 0, bottom_up_steps = 0, precedence_steps = 0, turns = 0;
+    ExactLowestFirst *lowest_first = exact_lowest_first_new(x);
+    ExactBottomUp *bottom_up = NULL;
+    int64_t each = 0, ahead = 0, turns[2] = {0}; /* ahead: steps of the first search, less those of the second */
     for (int i = 0; i < x->n; i++) each += x->items[i].nsections + 4;
-    int64_t whole = each * x->n / 2, turn = max64(TURN, whole / 4), long_turn = max64(PRECEDENCE_TURN, whole / 4);
-    ExactResult r = exact_bottom_up(bottom_up, steps, min64(effort, *steps + 2 * whole));
-    for (bool lowest_first = false; r == EXACT_UNKNOWN && *steps < effort;) {
+    int64_t whole = each * x->n / 2, turn = max64(TURN, whole / 8);
+    ExactResult r = exact_lowest_first(lowest_first, steps, min64(effort, *steps + 2 * whole));
+    while (r == EXACT_UNKNOWN && *steps < effort) {
         int64_t before = *steps;
-        if (2 * precedence_steps >= bottom_up_steps) {
-            r = exact_bottom_up(bottom_up, steps, min64(effort, *steps + turn * length_of_turn(++turns)));
-            bottom_up_steps += *steps - before;
+        if (ahead <= 0) {
+            int64_t length = 2 * turn * length_of_turn(++turns[0]);
+            r = exact_lowest_first(lowest_first, steps, min64(effort, *steps + length));
+            ahead += *steps - before;
         } else {
-            if (!precedence) precedence = exact_precedence_new(x);
-            r = exact_precedence(precedence, lowest_first, steps, min64(effort, *steps + long_turn));
-            precedence_steps += *steps - before;
-            long_turn += long_turn / 32;
-            lowest_first = !lowest_first;
+            if (!bottom_up) bottom_up = exact_bottom_up_new(x);
+            int64_t length = turn * length_of_turn(++turns[1]);
+            r = exact_bottom_up(bottom_up, steps, min64(effort, *steps + length));
+            ahead -= *steps - before;
         }
     }
     return r;

@@ -1,6 +1,6 @@
 /* What the two searches of exact packing share: the problem as they see it, and a log of changes to go back by.
  * Relies on: exact.h.
- * Relied on by: exact.c, exact_bottom_up.c, exact_precedence.c. */
+ * Relied on by: exact.c, exact_bottom_up.c, exact_lowest_first.c. */
 #ifndef SHARDC_EXACT_SEARCH_H
 #define SHARDC_EXACT_SEARCH_H
 
@@ -52,13 +52,14 @@ static inline int exact_random(ExactSearch *x, int n) {
     return (int)((x->random >> 33) % (uint64_t)n);
 }
 
-/* Both add the steps that they take to *steps and give up at `limit`; where they succeed every `at` is set. */
+/* Both add the steps that they take to *steps and give up at `limit`; where they succeed every `at` is set. Every call
+ * tries another order, and knows which sections failed before. */
 typedef struct ExactBottomUp ExactBottomUp;
 ExactBottomUp *exact_bottom_up_new(ExactSearch *x);
 ExactResult exact_bottom_up(ExactBottomUp *b, int64_t *steps, int64_t limit);
 
-typedef struct ExactPrecedence ExactPrecedence;
-ExactPrecedence *exact_precedence_new(ExactSearch *x);
-ExactResult exact_precedence(ExactPrecedence *p, bool lowest_first, int64_t *steps, int64_t limit);
+typedef struct ExactLowestFirst ExactLowestFirst;
+ExactLowestFirst *exact_lowest_first_new(ExactSearch *x);
+ExactResult exact_lowest_first(ExactLowestFirst *b, int64_t *steps, int64_t limit);
 
 #endif

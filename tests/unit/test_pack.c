@@ -74,24 +74,21 @@ static ExactResult by_both(Small *x) {
     int64_t effort = 100000000;
     return exact_pack(x->items, x->n, TIMES, x->capacity, &effort);
 }
-static ExactResult with(Small *x, int which) {
+static ExactResult with(Small *x, bool lowest_first) {
     Arena *a = arena_new();
     ExactSearch *s = exact_search_new(a, x->items, x->n, 0, TIMES, x->capacity);
     int64_t steps = 0;
-    ExactResult r = which == 0 ? exact_bottom_up(exact_bottom_up_new(s), &steps, 100000000)
-                               : exact_precedence(exact_precedence_new(s), which == 2, &steps, 100000000);
+    ExactResult r = lowest_first ? exact_lowest_first(exact_lowest_first_new(s), &steps, 100000000)
+                                 : exact_bottom_up(exact_bottom_up_new(s), &steps, 100000000);
     for (int i = 0; i < x->n && r == EXACT_FOUND; i++) x->items[i].at = s->items[i].at;
     arena_free(a);
     return r;
 }
 static ExactResult by_bottom_up(Small *x) {
-    return with(x, 0);
-}
-static ExactResult by_precedence(Small *x) {
-    return with(x, 1);
+    return with(x, false);
 }
 static ExactResult by_lowest_first(Small *x) {
-    return with(x, 2);
+    return with(x, true);
 }
 
 /* 400 problems of each kind, of which both many can be packed and many cannot. */
@@ -118,10 +115,7 @@ Test(pack, both_searches_agree_with_every_offset) {
 Test(pack, bottom_up_agrees_with_every_offset) {
     agree_with_every_offset(by_bottom_up);
 }
-Test(pack, precedence_agrees_with_every_offset) {
-    agree_with_every_offset(by_precedence);
-}
-Test(pack, precedence_from_the_ends_agrees_with_every_offset) {
+Test(pack, lowest_first_agrees_with_every_offset) {
     agree_with_every_offset(by_lowest_first);
 }
 
@@ -162,6 +156,50 @@ Test(pack, effort_ends_the_search) {
     int64_t bound = exact_bound(items, N, N), effort = 100;
     cr_assert_eq(exact_pack(items, N, N, bound, &effort), EXACT_UNKNOWN);
     cr_assert_eq(exact_pack(items, N, N, bound - 1, &effort), EXACT_IMPOSSIBLE);
+}
+
+/* A rectangle cut into N along its times or its bytes, over and over: the items fill it without a hole. */
+static void solve_cut(int seed) {
+    enum { N = 200, HEIGHT = 1000000 };
+    static struct { int from, to, size; } cut[N];
+    static int sections[N][N];
+    static ExactItem items[N];
+    state = (uint64_t)seed;
+    cut[0].from = 0;
+    cut[0].to = N;
+    cut[0].size = HEIGHT;
+    for (int n = 1; n < N;) {
+        int i = draw(n);
+        for (int k = 0; k < 3; k++) { /* a large one of a few */
+            int other = draw(n);
+            if ((int64_t)(cut[other].to - cut[other].from) * cut[other].size >
+                (int64_t)(cut[i].to - cut[i].from) * cut[i].size)
+                i = other;
+        }
+        bool times = draw(2);
+        if ((times ? cut[i].to - cut[i].from : cut[i].size) < 2) continue;
+        cut[n] = cut[i];
+        if (times) {
+            cut[n].from = cut[i].to = cut[i].from + 1 + draw(cut[i].to - cut[i].from - 1);
+        } else {
+            int below = 1 + draw(cut[i].size - 1);
+            cut[n].size -= below;
+            cut[i].size = below;
+        }
+        n++;
+    }
+    for (int i = 0; i < N; i++) {
+        for (int t = cut[i].from; t < cut[i].to; t++) sections[i][t - cut[i].from] = t;
+        items[i] = (ExactItem){cut[i].size, 1, sections[i], cut[i].to - cut[i].from, -1};
+    }
+    clock_t begin = clock();
+    int64_t effort = 5000000000;
+    cr_assert_eq(exact_pack(items, N, N, HEIGHT, &effort), EXACT_FOUND);
+    check_packing(items, N, HEIGHT);
+    cr_log_info("cut %d: %.2f s", seed, (double)(clock() - begin) / CLOCKS_PER_SEC);
+}
+Test(pack, cuts_of_a_rectangle) {
+    for (int seed = 1; seed <= 6; seed++) solve_cut(seed);
 }
 
 /* ── MiniMalloc's challenging problems ─────────────────────────────────────────────────────────────────────── */
