@@ -6,6 +6,7 @@
 #include "pack_sections.h"
 #include "spans.h"
 
+#include <limits.h>
 #include <stdlib.h>
 
 typedef VEC(int) Ints;
@@ -608,22 +609,37 @@ static void place_around(Packer *p, Layout *best, const bool *in_core, const Exa
     if (here.height < best->height) keep(p, best, here.sequence, here.height, here.excess);
 }
 
+/* Items that end above `line` join the core; if that is some, so do those that end highest below it, until the core has
+ * grown by one in `growth`: one at a time, the others would be placed anew hundreds of times. Returns how many joined.
+ */
+static int join_core(const Packer *p, bool *in_core, int64_t line, int growth, Rank *ranks) {
+    int ncore = 0, above = 0, others = 0;
+    for (int i = 0; i < p->n; i++) {
+        ncore += in_core[i];
+        if (in_core[i]) continue;
+        int64_t end = p->items[i].at + p->items[i].size;
+        above += end > line;
+        ranks[others++] = (Rank){{(double)end, 0}, i};
+    }
+    int added = above ? (int)max64(above, min64(ncore / growth, others)) : 0;
+    qsort(ranks, (size_t)others, sizeof *ranks, compare_rank);
+    for (int i = 0; i < added; i++) in_core[ranks[i].item] = true;
+    return added;
+}
+
 /* Exact search among few items: first those that end above `line`. The others are placed around what it finds, and
  * those that then end above the line join the core, until none does. Where the core cannot end below the line, nothing
  * can: the bound rises. */
-static void search_core(Packer *p, Layout *best, int64_t *bound, int64_t *line, int64_t *search, Rank *ranks,
-                        int *sequence) {
+static void search_core(Packer *p, Layout *best, int64_t *bound, int64_t *line, int growth, int64_t *search,
+                        Rank *ranks, int *sequence) {
     bool *in_core = NEW_ARRAY(p->a, bool, p->n);
     int *chosen = NEW_ARRAY(p->a, int, p->n), ncore, nsections;
     for (int i = 0; i < p->n; i++) p->items[i].at = best->at[i];
     for (int added = -1; added && best->height > *line && *search > 0;) {
-        added = ncore = 0;
-        for (int i = 0; i < p->n; i++) {
-            bool above = p->items[i].at + p->items[i].size > *line && !in_core[i];
-            in_core[i] |= above;
-            added += above;
+        added = join_core(p, in_core, *line, growth, ranks);
+        ncore = 0;
+        for (int i = 0; i < p->n; i++)
             if (in_core[i]) chosen[ncore++] = i;
-        }
         if (!added || ncore > EXACT_MOST) return;
         Arena *a = arena_new();
         ExactItem *core = pack_sections(a, p->items, chosen, ncore, &nsections);
@@ -658,11 +674,16 @@ int64_t pack(Item *items, int n, int positions, int64_t *bound, int64_t known, i
     if (best.height > enough(*bound, known) && !only_lives(items, n))
         *bound = max64(*bound, pack_sections_heaviest(items, n));
     repair(p, &best, *bound, enough(*bound, known), p->steps + effort, ranks, sequence);
-    for (int turn = 0; turn < 2 && best.height > enough(*bound, known) && search > 0; turn++) {
-        int64_t line = turn ? max64(*bound + *bound / FAR, known) : enough(*bound, known), share = search / (2 - turn);
+    static const struct {
+        bool far;
+        int growth, parts; /* of the steps that are left it gets one part in so many */
+    } turns[] = {{false, 8, 4}, {false, INT_MAX, 2}, {true, INT_MAX, 1}};
+    for (size_t i = 0; i < sizeof turns / sizeof *turns && best.height > enough(*bound, known) && search > 0; i++) {
+        int64_t line = turns[i].far ? max64(*bound + *bound / FAR, known) : enough(*bound, known),
+                share = search / turns[i].parts;
         if (best.height <= line) break;
         search -= share;
-        search_core(p, &best, bound, &line, &share, ranks, sequence);
+        search_core(p, &best, bound, &line, turns[i].growth, &share, ranks, sequence);
         search += share;
     }
     for (int i = 0; i < n; i++) items[i].at = best.at[i];
