@@ -168,7 +168,7 @@ check: all unit ## before a commit: unit tests, lint, generated/, tests/recorded
 # the time, and goes when the tests have ended: nobody is to train with it.
 QUICK := $(if $(wildcard $(B)/libsc_cuda.a),,NVOPT='-Ofc max')
 test: setup ## install what is missing, build everything, run every test
-	@$(MAKE) --no-print-directory -j2 all unit libs-asan libs-tsan unit-fp64 libs-portable unit-asan fuzzers cuda $(QUICK)
+	@$(MAKE) --no-print-directory -j3 all unit libs-asan libs-tsan unit-fp64 libs-portable unit-asan fuzzers cuda $(QUICK)
 	@/usr/bin/python3 tests/program/run.py --build $(B)$(if $(QUICK),; status=$$?; rm -f $(B)/libsc_cuda.a $(B)/sc_calibrate; exit $$status)
 # On GPUs. What needs the compiler and what needs the GPUs may run on two machines: gpu-build and gpu-bench-build leave folders.
 GPU_ARCH ?= sm_90

@@ -7,7 +7,7 @@ import collections
 import json
 import os
 
-from harness import ROOT, SHARDC, check, command, cpu_seconds, must, scratch, shardc
+from harness import ROOT, SHARDC, check, command, cpu_seconds, long, must, scratch, shardc
 from perfetto import TraceProcessor, folder
 from test_verify import PLANS, arguments
 
@@ -151,6 +151,7 @@ def as_perfetto_says(plan, trace, path):
     return len(slices)
 
 
+@long
 def test_perfetto_reads_what_the_plan_says():
     if not folder():
         return "skipped: no trace processor (make setup fetches it where there is a network)"

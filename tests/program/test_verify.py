@@ -6,7 +6,7 @@ import json
 import os
 
 import mutants
-from harness import ROOT, SHARDC, build, check, command, scratch, settings, shardc
+from harness import ROOT, SHARDC, build, check, command, long, scratch, settings, shardc
 
 GPT2 = dict(layers=2, dim=32, heads=2, vocab=256, batch=2, seq=16)
 LLAMA = dict(size="tiny", layers=2, dim=32, heads=4, kv_heads=2, ffn=64, vocab=256, batch=2, seq=16)
@@ -28,6 +28,7 @@ def texts(plans):
     return [shardc("inspect", *arguments(*p), "--format", "json") for p in plans]
 
 
+@long
 def test_verify_agrees_with_the_oracle():
     folder = scratch("mutants")
     tally, wrong = mutants.compare(SHARDC, texts(PLANS), 1200, 11, folder)
