@@ -95,6 +95,40 @@ ExactSearch *exact_search_new(Arena *a, const ExactItem *items, int n, int from,
     return x;
 }
 
+/* ── what both searches do ─────────────────────────────────────────────────────────────────────────────────── */
+static int compare_ranked(const void *a, const void *b) {
+    const ExactRanked *x = a, *y = b;
+    for (int k = 0; k < 2; k++)
+        if (x->key[k] != y->key[k]) return x->key[k] > y->key[k] ? -1 : 1;
+    return x->item - y->item;
+}
+
+void exact_rank(ExactRanked *ranked, int n, int *rank) {
+    qsort(ranked, (size_t)n, sizeof *ranked, compare_ranked);
+    for (int i = 0; i < n; i++) rank[ranked[i].item] = i;
+}
+
+int exact_cut(const ExactSearch *x, const int *list, int n, int *cuts) {
+    int parts = 0, end = -1;
+    for (int k = 0; k < n; k++) {
+        const ExactItem *item = &x->items[list[k]];
+        int last = item->sections[item->nsections - 1];
+        if (item->sections[0] > end) cuts[parts++] = k;
+        if (last > end) end = last;
+    }
+    cuts[parts] = n;
+    return parts;
+}
+
+int exact_larger_part(const int *cuts, int parts, int size) {
+    int larger = INT32_MAX;
+    for (int p = 0; p < parts; p++) {
+        int n = cuts[p + 1] - cuts[p];
+        if (n > size && n < larger) larger = n;
+    }
+    return larger;
+}
+
 /* ── search ────────────────────────────────────────────────────────────────────────────────────────────────── */
 /* 1, 1, 2, 1, 1, 2, 4, 1, ...: half as many turns of twice the length. Where nobody knows how long a turn should be, no
  * other sequence is much better (Luby, Sinclair, Zuckerman 1993). */

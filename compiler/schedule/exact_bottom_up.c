@@ -4,13 +4,6 @@
  * something else. Relies on: exact_search.h. Relied on by: exact.c. */
 #include "exact_search.h"
 
-#include <stdlib.h>
-
-typedef struct {
-    double key[2];
-    int item;
-} Ranked;
-
 typedef struct {
     int *at, n;
     bool *in;
@@ -35,7 +28,7 @@ struct ExactBottomUp {
     int round;             /* -1: the caller's guess comes first */
     Queue items, sections; /* whose consequences are to be drawn */
     /* scratch */
-    Ranked *ranked;
+    ExactRanked *ranked;
     int64_t *key; /* by item */
     int *late;    /* items */
     int *count;   /* by section */
@@ -61,7 +54,7 @@ ExactBottomUp *exact_bottom_up_new(ExactSearch *x) {
     b->rank = NEW_ARRAY(x->a, int, n);
     b->items = (Queue){NEW_ARRAY(x->a, int, n), 0, NEW_ARRAY(x->a, bool, n)};
     b->sections = (Queue){NEW_ARRAY(x->a, int, m), 0, NEW_ARRAY(x->a, bool, m)};
-    b->ranked = NEW_ARRAY(x->a, Ranked, n);
+    b->ranked = NEW_ARRAY(x->a, ExactRanked, n);
     b->key = NEW_ARRAY(x->a, int64_t, n);
     b->late = NEW_ARRAY(x->a, int, n);
     b->count = NEW_ARRAY(x->a, int, m);
@@ -101,13 +94,6 @@ static int *take_list(ExactBottomUp *b, int n) {
 }
 
 /* ── orders ────────────────────────────────────────────────────────────────────────────────────────────────── */
-static int compare_ranked(const void *a, const void *b) {
-    const Ranked *x = a, *y = b;
-    for (int k = 0; k < 2; k++)
-        if (x->key[k] != y->key[k]) return x->key[k] > y->key[k] ? -1 : 1;
-    return x->item - y->item;
-}
-
 /* First in the order of the offsets that the caller guesses, if any. Then three orders in turn: by life, by what the
  * item's fullest section holds and then area, by that and then life. After one round of each they are disturbed: in
  * turn a little, or much. */
@@ -121,12 +107,11 @@ static void choose_order(ExactBottomUp *b) {
             if ((double)b->left[item->sections[k]] > full) full = (double)b->left[item->sections[k]];
         double life = item->nsections * noise, area = life * (double)item->size;
         if (b->round < 0)
-            b->ranked[i] = (Ranked){{-(double)item->at, life}, i};
+            b->ranked[i] = (ExactRanked){{-(double)item->at, life}, i};
         else
-            b->ranked[i] = (Ranked){{kind == 0 ? life : full, kind == 2 ? life : area}, i};
+            b->ranked[i] = (ExactRanked){{kind == 0 ? life : full, kind == 2 ? life : area}, i};
     }
-    qsort(b->ranked, (size_t)x->n, sizeof *b->ranked, compare_ranked);
-    for (int i = 0; i < x->n; i++) b->rank[b->ranked[i].item] = i;
+    exact_rank(b->ranked, x->n, b->rank);
     for (int s = 0; s < x->nsections; s++) b->weight[s] *= 0.8;
     b->round++;
 }
@@ -391,20 +376,10 @@ static ExactResult place_rest(ExactBottomUp *b, const int *list, int n);
 
 /* What is left, cut where no life crosses; the smallest part first, as it fails soonest. */
 static ExactResult place_parts(ExactBottomUp *b, const int *list, int n) {
-    int *cuts = take_list(b, n + 1), parts = 0, end = -1;
-    for (int k = 0; k < n; k++) {
-        if (b->x->items[list[k]].sections[0] > end) cuts[parts++] = k;
-        if (last_section(b, list[k]) > end) end = last_section(b, list[k]);
-    }
-    cuts[parts] = n;
+    int *cuts = take_list(b, n + 1), parts = exact_cut(b->x, list, n, cuts);
     *b->steps += 2 * n;
     for (int done = 0, above = 0; done < parts;) { /* every part of the next larger size */
-        int next = INT32_MAX;
-        for (int p = 0; p < parts; p++) {
-            int size = cuts[p + 1] - cuts[p];
-            if (size > above && size < next) next = size;
-        }
-        above = next;
+        int next = above = exact_larger_part(cuts, parts, above);
         for (int p = 0; p < parts; p++) {
             if (cuts[p + 1] - cuts[p] != next) continue;
             ExactResult r = place_rest(b, list + cuts[p], next);

@@ -5,13 +5,6 @@
  * other. Relies on: exact_search.h. Relied on by: exact.c. */
 #include "exact_search.h"
 
-#include <stdlib.h>
-
-typedef struct {
-    double key[2];
-    int item;
-} Ranked;
-
 struct ExactLowestFirst {
     ExactSearch *x;
     ExactLog log;
@@ -19,12 +12,12 @@ struct ExactLowestFirst {
     uint64_t *open;  /* bit set of items that are not placed */
     int *order;      /* placed items as they came */
     int nplaced;
-    int64_t *left;  /* by section: bytes that are not placed */
-    int *low;       /* by section: an item that was left and low enough */
-    double *weight; /* by section: how often it was found too full */
-    int *rank;      /* by item: which comes first at one height */
-    int round;      /* -1: the caller's guess comes first */
-    Ranked *ranked; /* scratch */
+    int64_t *left;       /* by section: bytes that are not placed */
+    int *low;            /* by section: an item that was left and low enough */
+    double *weight;      /* by section: how often it was found too full */
+    int *rank;           /* by item: which comes first at one height */
+    int round;           /* -1: the caller's guess comes first */
+    ExactRanked *ranked; /* scratch */
     int *scratch, used;
     int64_t *steps, limit;
 };
@@ -41,7 +34,7 @@ ExactLowestFirst *exact_lowest_first_new(ExactSearch *x) {
     b->low = NEW_ARRAY(x->a, int, x->nsections);
     b->weight = NEW_ARRAY(x->a, double, x->nsections);
     b->rank = NEW_ARRAY(x->a, int, x->n);
-    b->ranked = NEW_ARRAY(x->a, Ranked, x->n);
+    b->ranked = NEW_ARRAY(x->a, ExactRanked, x->n);
     for (int i = 0; i < x->n; i++)
         for (int k = 0; k < x->items[i].nsections; k++) b->left[x->items[i].sections[k]] += x->items[i].size;
     b->round = 0;
@@ -51,19 +44,12 @@ ExactLowestFirst *exact_lowest_first_new(ExactSearch *x) {
 }
 
 /* ── orders ────────────────────────────────────────────────────────────────────────────────────────────────── */
-static int compare_ranked(const void *a, const void *b) {
-    const Ranked *x = a, *y = b;
-    for (int k = 0; k < 2; k++)
-        if (x->key[k] != y->key[k]) return x->key[k] > y->key[k] ? -1 : 1;
-    return x->item - y->item;
-}
-
 /* First in the order of the offsets that the caller guesses, if any. Then three orders in turn: by life, by what the
  * item's fullest section holds and then area, by that and then life. After one round of each they are disturbed, and
  * items of sections that were too full come earlier: in turn a little earlier, or much. */
 static void choose_order(ExactLowestFirst *b) {
     ExactSearch *x = b->x;
-    Ranked *ranked = b->ranked;
+    ExactRanked *ranked = b->ranked;
     bool strong = b->round / 3 % 2;
     double most = 1, pull = strong ? 3 : 1, spread = strong ? 5000 : 2000;
     for (int s = 0; s < x->nsections; s++) most = b->weight[s] > most ? b->weight[s] : most;
@@ -81,12 +67,11 @@ static void choose_order(ExactLowestFirst *b) {
         if (b->round >= 3) full *= 1 + pull * weight / most;
         int kind = b->round % 3;
         if (b->round < 0)
-            ranked[i] = (Ranked){{-(double)item->at, life}, i};
+            ranked[i] = (ExactRanked){{-(double)item->at, life}, i};
         else
-            ranked[i] = (Ranked){{kind == 0 ? life : full, kind == 2 ? life : area}, i};
+            ranked[i] = (ExactRanked){{kind == 0 ? life : full, kind == 2 ? life : area}, i};
     }
-    qsort(ranked, (size_t)x->n, sizeof *ranked, compare_ranked);
-    for (int i = 0; i < x->n; i++) b->rank[ranked[i].item] = i;
+    exact_rank(ranked, x->n, b->rank);
     for (int s = 0; s < x->nsections; s++) b->weight[s] *= 0.7;
     b->round++;
 }
@@ -201,20 +186,9 @@ static ExactResult place_rest(ExactLowestFirst *b, const int *list, int n, int64
 
 /* What is left, cut where no life crosses; the smallest part first, as it fails soonest. */
 static ExactResult place_parts(ExactLowestFirst *b, const int *list, int n, int64_t height, int rank) {
-    int *cuts = take_scratch(b, n + 1), parts = 0, end = -1;
-    for (int k = 0; k < n; k++) {
-        const ExactItem *item = &b->x->items[list[k]];
-        if (item->sections[0] > end) cuts[parts++] = k;
-        if (item->sections[item->nsections - 1] > end) end = item->sections[item->nsections - 1];
-    }
-    cuts[parts] = n;
+    int *cuts = take_scratch(b, n + 1), parts = exact_cut(b->x, list, n, cuts);
     for (int done = 0, above = 0; done < parts;) { /* every part of the next larger size */
-        int next = INT32_MAX;
-        for (int p = 0; p < parts; p++) {
-            int size = cuts[p + 1] - cuts[p];
-            if (size > above && size < next) next = size;
-        }
-        above = next;
+        int next = above = exact_larger_part(cuts, parts, above);
         for (int p = 0; p < parts; p++) {
             if (cuts[p + 1] - cuts[p] != next) continue;
             ExactResult r = place_rest(b, list + cuts[p], next, height, rank);

@@ -52,6 +52,18 @@ static inline int exact_random(ExactSearch *x, int n) {
     return (int)((x->random >> 33) % (uint64_t)n);
 }
 
+/* Items by falling keys, then by number: sorts them and sets the rank of each. */
+typedef struct {
+    double key[2];
+    int item;
+} ExactRanked;
+void exact_rank(ExactRanked *ranked, int n, int *rank);
+
+/* Cuts a list of items, in order of their first section, where no life crosses: part p is [cuts[p], cuts[p + 1]).
+ * Returns the number of parts. `cuts` has room for n + 1. */
+int exact_cut(const ExactSearch *x, const int *list, int n, int *cuts);
+int exact_larger_part(const int *cuts, int parts, int size); /* the least size of a part above `size` */
+
 /* Both add the steps that they take to *steps and give up at `limit`; where they succeed every `at` is set. Every call
  * tries another order, and knows which sections failed before. */
 typedef struct ExactBottomUp ExactBottomUp;
