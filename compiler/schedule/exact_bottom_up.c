@@ -13,9 +13,9 @@ struct ExactBottomUp {
     ExactSearch *x;
     ExactLog log;
     int64_t *rest; /* by item: the top of what is placed below it, aligned */
-    int64_t
-        *least;   /* by item: it cannot lie lower. It waits while this is above `rest`: something must come below it */
-    int *support; /* by waiting item: one that may come below it */
+    /* by item: it cannot lie lower. It waits while this is above `rest`: something must come below it */
+    int64_t *least;
+    int *support;   /* by waiting item: one that may come below it */
     int64_t *floor; /* by section: the smallest `least` of its items that are left */
     int64_t *low;   /* by section: an item with that */
     int64_t *left;  /* by section: bytes that are not placed */
@@ -415,8 +415,8 @@ static ExactResult place_rest(ExactBottomUp *b, const int *list, int n) {
             b->used = inner;
             if (result == EXACT_FOUND) break;
             take_back(b, nplaced, here);
-            again =
-                result == EXACT_IMPOSSIBLE && covered; /* with nothing above it, to place it later changes nothing */
+            /* with nothing above it, to place it later changes nothing */
+            again = result == EXACT_IMPOSSIBLE && covered;
             raise_least(b, i, b->rest[i] + 1);
             for (int k = 0; k <= c; k++) wake(&b->items, next[k]);
         }
