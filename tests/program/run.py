@@ -1,8 +1,8 @@
 """Runs tests: the Criterion binaries, then tests/program/test_*.py. Ends in `N passed, N failed`.
 
-Three tests compute side by side: on two cores, two of them left a sixth of the time unused, waiting for disks, browsers and each
-other's builds. Those marked `waits` (harness.py) mostly wait for time to pass: they run in a queue of their own, beside the three.
-Those marked `long` are begun first.
+Three tests compute side by side, on two cores too: a test also waits for the disk, the browser and what another test builds. Those
+marked `waits` (harness.py) mostly wait for time to pass: they run in a queue of their own, beside the three. Those marked `long` are
+begun first.
 
 Relies on: harness.py, the unit binaries that the Makefile builds.
 Relied on by: make test, make check, test_diagnostics.py, test_sanitizers.py."""
