@@ -53,7 +53,7 @@ def build_one(shardc, folder, w, arch, device):
     binary = os.path.join(folder, w.name)
     args = [model_of(w, folder), "--world", str(w.world), *w.settings()]
     start = time.time()
-    if subprocess.run([shardc, "build", *args, "--target", "cuda", "--arch", arch, "-o", binary], stdout=subprocess.DEVNULL).returncode:
+    if subprocess.run([shardc, "build", *args, "--device", device, "--arch", arch, "-o", binary], stdout=subprocess.DEVNULL).returncode:
         print("%-32s NOT built" % w.name, flush=True)
         return False
     seconds = time.time() - start

@@ -47,6 +47,7 @@ SHAPES = {
     "llama3-8b": Shape("llama3", 32, 4096, 32, 8, 14336, 128256, False, 5e5, file="llama3.lua", size="8b"),
     "qwen2-0.5b": Shape("qwen2", 24, 896, 14, 2, 4864, 151936, True, 1e6, 1e-6, file="qwen2.lua", size="0.5b"),
     "qwen2-1.5b": Shape("qwen2", 28, 1536, 12, 2, 8960, 151936, True, 1e6, 1e-6, file="qwen2.lua", size="1.5b"),
+    "qwen2-3b": Shape("qwen2", 36, 2048, 16, 2, 11008, 151936, True, 1e6, 1e-6, file="qwen2.lua", size="3b"),
     "qwen2-7b": Shape("qwen2", 28, 3584, 28, 4, 18944, 152064, False, 1e6, 1e-6, file="qwen2.lua", size="7b"),
     "transformer": Shape("transformer", 12, 512, 8, 8, 2048, 32768, True, file="transformer.lua"),
 }
