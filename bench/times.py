@@ -32,6 +32,7 @@ import cupti_report
 import gpu
 from workloads import workload
 
+COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all")
 CUPTI_US = 0.25  # what tracing adds for a kernel in a graph: 0.19 to 0.30 us, by steps of 400 to 970 kernels with and without
 
 
@@ -287,6 +288,74 @@ def write_kernels(f, keyed, curves):
         f.write("    },\n")
 
 
+PEAK = {"bf16": 989e12, "fp16": 989e12, "fp32": 67e12}  # as profiles have it
+
+
+def at_full_clock(us, mhz, highest, op, variant, flops):
+    """Microseconds at the highest clock of what took `us` at `mhz`: what arithmetic takes grows as the clock falls, the rest does not
+    (device_event_clocked_us in compiler/cost/duration.c)."""
+    busy = 0.02 if " own" in variant else 0.45 if op.startswith("attention") else 0.85
+    slower, clocked = highest / mhz, flops / PEAK[dtype_of(variant)] / busy * 1e6
+    return us - clocked * (slower - 1) if us >= clocked * slower else us / slower
+
+
+def kept_points(path):
+    """{(op, variant, sizes): (flops, bytes, us)} and {op: [(bytes, us)]} of a profile's table `kernels`."""
+    keyed, curves, op = {}, collections.defaultdict(list), None
+    with open(path) as f:
+        for line in f.read().split("kernels = { --")[1].splitlines():
+            m = re.match(r'    (?:\["(.+)"\]|(\w+)) = \{', line)
+            op = (m[1] or m[2]) if m else op
+            for variant, numbers in re.findall(r'\{ (?:"([^"]*)", )?([\d., e+-]+) \}', line):
+                x = [float(n) for n in numbers.split(", ")]
+                if variant and len(x) > 2:
+                    keyed[(op, variant, tuple(int(n) for n in x[2:-1]))] = (x[0], x[1], x[-1])
+                elif not variant:
+                    curves[op].append((x[0], x[1]))
+    return keyed, curves
+
+
+def ideal_us(variant, flops, size, bandwidth=3.01e12, product_us=6):
+    return max(flops / PEAK[dtype_of(variant)], size / bandwidth) * 1e6 + product_us
+
+
+def told_by(points, variant, sizes, flops, size):
+    """What among_points (compiler/cost/duration.c) says of a kernel by other points: [(log2 of sizes, flops, bytes, us)]."""
+    at, total, weights = [math.log2(max(n, 1)) for n in sizes], 0, 0
+    for key, f, b, us in points:
+        far = sum((x - y) ** 2 for x, y in zip(at, key))
+        w = 1 / (far * far + 1e-9)
+        total, weights = total + w * math.log(us / ideal_us(variant, f, b)), weights + w
+    return math.exp(total / weights) * ideal_us(variant, flops, size) if weights else 0
+
+
+def thinned(keyed, sure):
+    """Without points that the others tell to within 2.5 %; those of `sure`, the traced ones, stay."""
+    out = collections.defaultdict(dict)
+    for op, points in keyed.items():
+        by_variant = collections.defaultdict(list)
+        for (variant, sizes), (flops, size, us) in sorted(points.items(), key=lambda p: ((op, *p[0]) not in sure, -p[1][0])):
+            known = by_variant[variant]
+            if (op, variant, sizes) not in sure and known and abs(told_by(known, variant, sizes, flops, size) / us - 1) < 0.025:
+                continue
+            known.append(([math.log2(max(n, 1)) for n in sizes], flops, size, us))
+            out[op][(variant, sizes)] = (flops, size, us)
+    return out
+
+
+def dtype_of(variant):
+    return re.split("[> ]", variant)[0]
+
+
+def in_step(keyed, alone, sure):
+    """{(op, dtype): how many times as long kernels take in a step as among their like}: the median of those measured in both."""
+    both = collections.defaultdict(list)
+    for (op, variant, sizes), (_, _, us) in alone.items():
+        if (op, variant, sizes) in sure:
+            both[(op, dtype_of(variant))].append(keyed[op][(variant, sizes)][2] / us)
+    return {k: statistics.median(x) for k, x in both.items() if len(x) >= 5}
+
+
 def fit(o):
     with open(os.path.join(o.folder, "steps.json")) as f:
         runs = json.load(f)["runs"]
@@ -296,25 +365,46 @@ def fit(o):
             w, known = workload(t["name"]), costs(t["name"], o.device, work)
             for graph in t["graphs"]:
                 for event, us in event_times(graph, w.offload or w.activations).items():
-                    if event in known and known[event][0] not in ("fetch", "offload"):
-                        op, variant, sizes, flops, size = known[event]
-                        fast = " fast" if w.nondeterministic and op == "attention_grad" else ""
-                        found[(op + fast, variant, sizes, flops, size)].append(us * (runs[t["name"]]["mhz"] / o.mhz if sizes else 1))
+                    if event not in known or known[event][0] in ("fetch", "offload"):
+                        continue
+                    op, variant, sizes, flops, size = known[event]
+                    if sizes and (w.offload or w.activations):
+                        continue  # copies beside them slow them down
+                    fast = " fast" if w.nondeterministic and op == "attention_grad" else ""
+                    found[(op + fast, variant, sizes, flops, size)].append(
+                        at_full_clock(us, runs[t["name"]]["mhz"], o.mhz, op, variant, flops) if sizes else us)
     keyed, curves = tables_of(found)
+    sure = {(op, *key) for op, points in keyed.items() for key in points}
     ranges = {op: (min(c)[0], max(c)[0]) for op, c in curves.items()}
-    for line in (line for path in o.raw for line in open(path)):
-        p = line.strip().split("|")
+
+    def outside(op, size):
+        return not 0.7 * ranges.get(op, (1e30, 0))[0] < size < 1.4 * ranges.get(op, (0, 0))[1]
+    alone = {}
+    for p in (line.strip().split("|") for path in o.raw for line in open(path)):
         op = p[0][7:]
         if not p[0].startswith("kernel ") or op in ("fetch", "offload"):
             continue
         size, us = int(p[4]), float(p[5])
-        if p[2]:  # what is mostly arithmetic was measured in the midst of products
-            us *= o.raw_mhz / o.mhz if float(p[3]) > 100 * size else 1
-            keyed[op].setdefault((p[1], tuple(int(x) for x in p[2].split(","))), (int(p[3]), size, us))
-        elif op == "fused" or not 0.7 * ranges.get(op, (1e30, 0))[0] < size < 1.4 * ranges.get(op, (0, 0))[1]:
+        if p[2] and float(p[6]) > 0:
+            us = at_full_clock(us, float(p[6]), o.mhz, op, p[1], float(p[3]))
+            alone[(op, p[1], tuple(int(x) for x in p[2].split(",")))] = (int(p[3]), size, us)
+        elif not p[2] and (op == "fused" or outside(op, size)):
             curves[op].append((size, us))
+    times = in_step(keyed, alone, sure)
+    print("in a step kernels take so many times as long as among their like: " + ", ".join("%s %s %.3f" % (*k, x) for k, x in times.items()))
+    for (op, variant, sizes), (flops, size, us) in alone.items():
+        kind, dtype = op.replace(" fast", ""), dtype_of(variant).replace("fp16", "bf16")
+        keyed[op].setdefault((variant, sizes), (flops, size, us * times.get((kind, dtype), times.get(("matmul", dtype), 1))))
+    if o.keep:
+        points, others = kept_points(o.keep)
+        for (op, variant, sizes), x in points.items():
+            keyed[op].setdefault((variant, sizes), x)
+        for op, curve in others.items():
+            curves[op] += [x for x in curve if op not in ranges and not curves[op] or outside(op, x[0]) and op in ranges]
+    for op in COLLECTIVES:
+        curves.pop(op, None)
     with open(o.output, "w") as f:
-        write_kernels(f, keyed, curves)
+        write_kernels(f, thinned(keyed, sure), curves)
     return 0
 
 
@@ -361,8 +451,8 @@ def main():
     m.add_argument("--seconds", type=float, default=2.2, help="of steps, of a workload")
     m.add_argument("-o", "--output", required=True)
     f.add_argument("folder"), f.add_argument("--device", default="h100"), f.add_argument("--raw", nargs="*", default=[])
+    f.add_argument("--keep", help="a profile whose points stay where nothing was measured now")
     f.add_argument("--mhz", type=float, required=True, help="the highest clock")
-    f.add_argument("--raw-mhz", type=float, default=1700, help="the clock at which sc_calibrate measures products; found by leaving workloads out in turn")
     f.add_argument("-o", "--output", required=True)
     j.add_argument("files", nargs="+"), j.add_argument("--device", required=True), j.add_argument("--only", default="")
     u = c.add_parser("cpu")

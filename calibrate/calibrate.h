@@ -19,8 +19,14 @@ typedef struct {
     const char *profile, *table, *tasks; /* files; NULL: standard output; none; none but the built-in ones */
     const char *name;                    /* of the profile */
     int world;                           /* most GPUs to measure collectives on */
-    bool quick;                          /* a hundredth of the time: for trying out the program */
+    bool trial;                          /* a hundredth of the time: for trying out the program */
+    bool quick;                          /* only what differs between two machines of one kind */
 } sc_wish;
+
+typedef struct { /* of multiprocessor `sm`, whose counter counts its clock's ticks */
+    unsigned long long ticks, ns;
+    unsigned sm;
+} sc_ticks;
 
 /* ── one GPU: gpu.c ──────────────────────────────────────────────────────────────────────────────────────────────────
  */
@@ -35,6 +41,8 @@ typedef struct {
     double limit_us;                   /* a kernel whose second call takes longer is not measured closer; 0: none */
     bool hot;                          /* what is measured now is arithmetic */
     cudaGraphExec_t step;              /* some 40 ms of products and copies: clocks are then what they are in a step */
+    double mhz;                        /* the multiprocessors' mean clock during the last measurement */
+    sc_ticks *ticks;                   /* two, of its beginning and its end */
 } sc_gpu;
 
 void sc_gpu_open(sc_gpu *g, int device, double share); /* share: of the free memory that the pool takes */
@@ -69,7 +77,12 @@ void sc_pool_clear(sc_gpu *g);
 /* Microseconds of one call among many of the same in a graph. `more`: further tasks to take turns with. */
 double sc_time(sc_gpu *g, sc_kernel *k, const sc_placed_task *tasks, int n);
 double sc_time_graph(sc_gpu *g, cudaGraph_t graph, int calls);
+/* The mean clock, MHz, of what the stream runs between the two calls; the second waits for it. */
+void sc_clock_start(sc_gpu *g);
+double sc_clock_stop(sc_gpu *g);
 void sc_warm(sc_gpu *g); /* from now on measurements are taken in the midst of what a step does */
+
+void sc_read_ticks(sc_ticks *out, cudaStream_t s); /* clock.cu */
 
 /* pointwise.cu */
 typedef struct {
@@ -88,6 +101,7 @@ int sc_table_run(const sc_wish *w, FILE *out);            /* a table as algorith
 int sc_device_run(const sc_wish *w, FILE *out);      /* sweeps.c: "device ...", "value ...", "kernel copy..." */
 int sc_collectives_run(const sc_wish *w, FILE *out); /* collectives.c: "collective all_gather|2|bytes|us" */
 int sc_footprint_run(const sc_wish *w, FILE *out);   /* footprint.c: "library context|bytes" */
+int sc_quick_run(const sc_wish *w, FILE *out);       /* sweeps.c: "device ...", "value ..." */
 int sc_host_stage(const sc_wish *w, FILE *out);      /* host.c: "host copies|2|up|down|both", "host update|2|each" */
 int sc_unwritten(FILE *out); /* members.c: 0 where all is in the temporary file that stages write; else says why not */
 

@@ -168,7 +168,7 @@ static void beside(member *m) {
 /* ── ranks ───────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 static int run_member(const sc_round *r, sc_common *c, int rank) {
-    size_t bytes = (size_t)(r->w->quick ? 64 : 1600) << 20;
+    size_t bytes = (size_t)(r->w->trial ? 64 : 1600) << 20;
     member m = {.c = c, .rank = rank, .world = r->world, .bytes = bytes, .out = r->out};
     open_member(&m);
     by_size(&m);
@@ -179,7 +179,8 @@ static int run_member(const sc_round *r, sc_common *c, int rank) {
 
 int sc_collectives_run(const sc_wish *w, FILE *out) {
     int bad = 0;
-    for (int world = 2; world <= w->world && world <= 8 && !bad; world *= 2)
+    int first = w->quick ? w->world : 2;
+    for (int world = first; world <= w->world && world <= 8 && !bad; world *= 2)
         bad = sc_members_run(&(sc_round){w, out, world}, run_member);
     return bad;
 }

@@ -74,6 +74,7 @@ void sc_gpu_open(sc_gpu *g, int device, double share) {
     SC_CUDA(cudaMemGetInfo(&room, &all));
     g->pool_bytes = (size_t)((double)room * share) / 4096 * 4096;
     SC_CUDA(cudaMalloc((void **)&g->pool, g->pool_bytes));
+    SC_CUDA(cudaMallocHost((void **)&g->ticks, 2 * sizeof *g->ticks));
     make_noise(g);
     make_record(g);
 }
@@ -103,13 +104,17 @@ static void fill_floats(sc_gpu *g, const sc_tensor *t, size_t bytes) {
                                 cudaMemcpyDeviceToDevice, g->stream));
 }
 
-/* Indices are those of a text, few of them frequent; without a limit they count up; an int64 is Adam's step. */
+/* Indices are those of a text, few of them frequent; without a limit they count up, with -N they number documents of N
+ * tokens; an int64 is Adam's step. */
 static void fill_integers(sc_gpu *g, const sc_tensor *t, size_t bytes, int64_t limit) {
     size_t n = bytes / (size_t)sc_size(t->dtype);
     char *host = calloc(1, bytes);
     for (size_t i = 0; i < n; i++) {
         double u = (double)(i * 2654435761u % 1000003) / 1000003;
-        if (t->dtype == INT32) ((int32_t *)host)[i] = limit ? (int32_t)((double)limit * u * u * u * u) : (int32_t)i;
+        if (t->dtype == INT32)
+            ((int32_t *)host)[i] = limit > 0   ? (int32_t)((double)limit * u * u * u * u)
+                                   : limit < 0 ? (int32_t)((int64_t)i / -limit)
+                                               : (int32_t)i;
         if (t->dtype == INT64) ((int64_t *)host)[i] = 10;
     }
     SC_CUDA(cudaMemcpyAsync(t->p, host, bytes, cudaMemcpyHostToDevice, g->stream));
@@ -180,6 +185,21 @@ static double between(cudaEvent_t a, cudaEvent_t b) {
     return (double)ms * 1e3;
 }
 
+void sc_clock_start(sc_gpu *g) {
+    sc_read_ticks(&g->ticks[0], g->stream);
+    SC_CUDA(cudaGetLastError());
+}
+
+/* Multiprocessors count alike only as far as they were started together: of two of them the counters tell nothing, but
+ * an idle GPU gives the only block of a grid to the same one. */
+double sc_clock_stop(sc_gpu *g) {
+    const sc_ticks *t = g->ticks;
+    sc_read_ticks(&g->ticks[1], g->stream);
+    SC_CUDA(cudaGetLastError());
+    SC_CUDA(cudaStreamSynchronize(g->stream));
+    return t[0].sm == t[1].sm ? 1e3 * (double)(t[1].ticks - t[0].ticks) / (double)(t[1].ns - t[0].ns) : 0;
+}
+
 /* A GPU at its power limit lowers its clocks within milliseconds, so kernels run slower in a step than by themselves
  * after a pause. What is measured follows upon some of a step's work. */
 double sc_time_graph(sc_gpu *g, cudaGraph_t graph, int calls) {
@@ -193,12 +213,14 @@ double sc_time_graph(sc_gpu *g, cudaGraph_t graph, int calls) {
     SC_CUDA(cudaGraphUpload(run, g->stream));
     if (g->step && g->hot) SC_CUDA(cudaGraphLaunch(g->step, g->stream));
     SC_CUDA(cudaGraphLaunch(run, g->stream));
+    sc_clock_start(g);
     for (int k = 0; k < TIMES; k++) {
         SC_CUDA(cudaEventRecord(a, g->stream));
         SC_CUDA(cudaGraphLaunch(run, g->stream));
         SC_CUDA(cudaEventRecord(b, g->stream));
         sum += between(a, b) / calls;
     }
+    g->mhz = sc_clock_stop(g);
     SC_CUDA(cudaEventDestroy(a));
     SC_CUDA(cudaEventDestroy(b));
     SC_CUDA(cudaGraphExecDestroy(run));

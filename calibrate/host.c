@@ -109,11 +109,11 @@ static bool place_update(member *m, const sc_record *record) {
 }
 
 static int run_member(const sc_round *r, sc_common *c, int rank) {
-    size_t half = (size_t)(r->w->quick ? 64 : 1024) << 20;
+    size_t half = (size_t)(r->w->trial ? 64 : 1024) << 20;
     member m = {.c = c, .world = r->world, .mapped = 2 * half, .half = half};
     sc_record record = sc_record_of_a_step();
     long cores = sysconf(_SC_NPROCESSORS_ONLN) / r->world;
-    int rounds = r->w->quick ? 1 : 8, e;
+    int rounds = r->w->trial ? 1 : 8, e;
     if (map_host(&m)) return 1;
     sc_gpu_open(&m.g, rank, 0.1);
     if (m.g.pool_bytes < 2 * m.half) m.half = m.g.pool_bytes / 2;

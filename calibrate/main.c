@@ -118,7 +118,7 @@ static void finish(FILE *f, const char *path) {
 
 /* ── command line ────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-enum { KEY_TABLE = 256, KEY_TASKS, KEY_WORLD, KEY_QUICK, KEY_RAW, KEY_NAME, KEY_ONLY, KEY_FROM };
+enum { KEY_TABLE = 256, KEY_TASKS, KEY_WORLD, KEY_QUICK, KEY_TRIAL, KEY_RAW, KEY_NAME, KEY_ONLY, KEY_FROM };
 typedef struct {
     sc_wish w;
     const char *raw, *only;
@@ -154,9 +154,12 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
             argp_error(state, "--world %s: give a number of GPUs, from 1 to 8", arg);
         break;
     case KEY_QUICK: a->w.quick = true; break;
+    case KEY_TRIAL: a->w.trial = true; break;
     case ARGP_KEY_END:
         if (a->w.table && !a->w.tasks)
             argp_error(state, "--table %s: algorithms are found for the kernels of --tasks FILE", a->w.table);
+        if (a->w.quick && a->w.tasks)
+            argp_error(state, "--tasks %s: --quick measures no kernels; leave one of the two out", a->w.tasks);
         break;
     default: return ARGP_ERR_UNKNOWN;
     }
@@ -164,6 +167,7 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
 }
 
 static bool wanted(const arguments *a, const char *stage) {
+    if (a->w.quick && strcmp(stage, "collectives")) return false;
     return !a->from.n && (!a->only || strstr(a->only, stage));
 }
 
@@ -177,7 +181,11 @@ int main(int argc, char **argv) {
         {"only", KEY_ONLY, "STAGES", 0, "Some of device,tasks,collectives,footprint,host", 0},
         {"raw", KEY_RAW, "FILE", 0, "The measurements too, a line each", 0},
         {"from", KEY_FROM, "FILE", 0, "Measure nothing, take an earlier run's --raw; may be repeated", 0},
-        {"quick", KEY_QUICK, 0, 0, "Hardly measure: to try the program out", 0},
+        {"quick", KEY_QUICK, 0, 0,
+         "Half a minute: what differs between machines of one kind (clocks, bandwidths, links); kernels are h100's, "
+         "scaled",
+         0},
+        {"trial", KEY_TRIAL, 0, 0, "Hardly measure: to try the program out", 0},
         {0},
     };
     static const struct argp argp = {options, parse, NULL, "Measures the GPUs of this machine for shardc predict.",
@@ -192,6 +200,7 @@ int main(int argc, char **argv) {
     check_output(a.w.table);
     l = a.from;
     if (!a.from.n) run(&l, &a.w, NULL, check_gpus);
+    if (a.w.quick && !a.from.n) run(&l, &a.w, "clocks, memory, host", sc_quick_run);
     if (wanted(&a, "footprint")) run(&l, &a.w, "footprints", sc_footprint_run);
     if (wanted(&a, "device")) run(&l, &a.w, "device", sc_device_run);
     if (wanted(&a, "host")) run(&l, &a.w, "host memory", sc_host_stage);

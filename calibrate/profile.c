@@ -106,7 +106,7 @@ static const struct {
     {"A100", 312e12, 19.5e12}, {"L40S", 362e12, 91.6e12}, {"RTX 4090", 165.2e12, 82.6e12},
 };
 
-static void put_flops(FILE *f, const measured *m, const char *gpu) {
+static void put_flops(FILE *f, const measured *m, const char *gpu, bool quick) {
     double best = value(m, "flops.bf16", 0), exact = value(m, "flops.fp32", best / 10);
     double bf16 = best, fp32 = exact;
     for (size_t i = 0; i < sizeof data_sheet / sizeof *data_sheet; i++)
@@ -114,10 +114,17 @@ static void put_flops(FILE *f, const measured *m, const char *gpu) {
             bf16 = data_sheet[i].bf16, fp32 = data_sheet[i].fp32;
             break;
         }
+    if (bf16 <= 0 && quick) {
+        fprintf(stderr,
+                "sc_calibrate: --quick knows no data sheet of %s, by which to scale kernels; leave --quick out\n", gpu);
+        exit(1);
+    }
     if (bf16 <= 0) return;
     fprintf(f, "  flops = { bf16 = %g, fp16 = %g, fp32 = %g, fp64 = %g }, -- %s\n", bf16, bf16, fp32, fp32 / 2,
             bf16 > best ? "data sheet, dense" : "best product measured");
-    fprintf(f, "  matmul_efficiency = %.3f, -- best bf16 product measured, %.0f TFLOP/s\n", best / bf16, best / 1e12);
+    if (!quick)
+        fprintf(f, "  matmul_efficiency = %.3f, -- best bf16 product measured, %.0f TFLOP/s\n", best / bf16,
+                best / 1e12);
 }
 
 static double best_rate(const measured *m, const char *op) {
@@ -153,14 +160,17 @@ static void put_host(FILE *f, const measured *m) {
                 ranks);
 }
 
-static void put_links(FILE *f, const measured *m) {
+/* Quick: what was not measured is the profile's that this one is like. */
+static void put_links(FILE *f, const measured *m, bool quick) {
     double link = best_rate(m, "all_gather"), host = value(m, "host_bandwidth", 25e9);
-    fprintf(f, "  link_bandwidth = %.4g, link_latency_us = %.1f, -- %s\n", link > 0 ? link : host,
-            link > 0 ? least_time(m, "all_gather") : 10,
-            link > 0 ? "largest and smallest all-gather measured" : "one GPU: as if by way of the host");
-    fprintf(f, "  network_bandwidth = 50e9, network_latency_us = 10, -- not measured: one 400 Gb/s port a GPU\n");
+    if (link > 0 || !quick)
+        fprintf(f, "  link_bandwidth = %.4g, link_latency_us = %.1f, -- %s\n", link > 0 ? link : host,
+                link > 0 ? least_time(m, "all_gather") : 10,
+                link > 0 ? "largest and smallest all-gather measured" : "one GPU: as if by way of the host");
+    if (!quick)
+        fprintf(f, "  network_bandwidth = 50e9, network_latency_us = 10, -- not measured: one 400 Gb/s port a GPU\n");
     fprintf(f, "  host_bandwidth = %.4g, -- pinned copy of 256 MiB\n", host);
-    put_host(f, m);
+    if (!quick) put_host(f, m);
 }
 
 static void put_head(FILE *f, const sc_wish *w, const measured *m) {
@@ -172,16 +182,20 @@ static void put_head(FILE *f, const sc_wish *w, const measured *m) {
         if (sscanf(m->lines[i], "device %159[^|]|%d|%d|%d|%d|%d", gpu, &arch, &driver, &runtime, &gpus,
                    &multiprocessors) >= 4)
             break;
-    fprintf(f, "-- %s, measured by sc_calibrate. Units: bytes, seconds, FLOP/s; *_us in microseconds.\n", gpu);
+    fprintf(f, "-- %s, measured by sc_calibrate%s. Units: bytes, seconds, FLOP/s; *_us in microseconds.\n", gpu,
+            w->quick ? " --quick" : "");
     fprintf(f, "return {\n  name = \"%s\", target = \"cuda\", arch = \"sm_%d\",\n", w->name, arch);
-    fprintf(f, "  source = \"measured %s, CUDA %d.%d, driver for %d.%d\",\n", day, runtime / 1000, runtime % 1000 / 10,
-            driver / 1000, driver % 1000 / 10);
+    fprintf(f, "  source = \"measured %s, CUDA %d.%d, driver for %d.%d\",%s\n", day, runtime / 1000,
+            runtime % 1000 / 10, driver / 1000, driver % 1000 / 10, w->quick ? " like = \"h100\"," : "");
     fprintf(f, "  ranks_per_node = %d, multiprocessors = %d,\n", gpus, multiprocessors);
     fprintf(f, "  memory_bytes = %.0f, usable_bytes = %.0f,\n", value(m, "memory_bytes", value(m, "total_bytes", 0)),
             value(m, "total_bytes", 0));
     fprintf(f, "  memory_bandwidth = %.4g, -- largest copy, read and write\n", value(m, "memory_bandwidth", 1e12));
-    put_flops(f, m, gpu);
-    put_links(f, m);
+    if (value(m, "step_mhz", 0) > 0)
+        fprintf(f, "  clock_mhz = %.0f, step_mhz = %.0f, -- the highest; sustained in products and copies\n",
+                value(m, "clock_mhz", 0), value(m, "step_mhz", 0));
+    put_flops(f, m, gpu, w->quick);
+    put_links(f, m, w->quick);
     fprintf(f, "  launch_us = %.2f, -- a small kernel in a graph, after another\n", value(m, "launch_us", 2));
 }
 

@@ -110,6 +110,23 @@ static void products(sc_gpu *g, FILE *out) {
     fprintf(out, "value flops.fp32|%.4g\n", peak);
 }
 
+/* ── clocks ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+/* The highest clock, and the one that the GPU sustains in a step's mix of products and copies: the mean over the last
+ * half of some seconds. */
+static void clocks(sc_gpu *g, const sc_wish *w, FILE *out) {
+    const int launches = w->trial ? 2 : 80; /* of some 50 ms: the power limit holds the clock after one second */
+    int khz = 0;
+    SC_CUDA(cudaDeviceGetAttribute(&khz, cudaDevAttrClockRate, g->cuda.device));
+    if (!g->step) return;
+    for (int i = 0; i < launches; i++) {
+        if (i == launches / 2) sc_clock_start(g);
+        SC_CUDA(cudaGraphLaunch(g->step, g->stream));
+    }
+    double mhz = sc_clock_stop(g);
+    if (mhz > 0) fprintf(out, "value clock_mhz|%.0f\nvalue step_mhz|%.0f\n", khz * 1e-3, mhz);
+}
+
 /* ── launches ────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 enum { LAUNCHES = 2000 };
@@ -216,15 +233,30 @@ static void identify(FILE *out) {
     fprintf(out, "value total_bytes|%zu\n", all);
 }
 
+int sc_quick_run(const sc_wish *w, FILE *out) {
+    sc_gpu g;
+    identify(out);
+    sc_gpu_open(&g, 0, 0.7);
+    launches(&g, out);
+    double us = time_copy(&g, (int64_t)1 << 30);
+    if (us > 0) fprintf(out, "value memory_bandwidth|%.4g\n", (double)((int64_t)4 << 30) / us * 1e6);
+    transfers(&g, out);
+    sc_warm(&g);
+    clocks(&g, w, out);
+    sc_gpu_close(&g);
+    return 0;
+}
+
 int sc_device_run(const sc_wish *w, FILE *out) {
     sc_gpu g;
     identify(out);
     sc_gpu_open(&g, 0, 0.7);
-    if (w->quick) g.budget_us /= 20;
+    if (w->trial) g.budget_us /= 20;
     launches(&g, out);
     crossings(&g, out);
     copies(&g, out);
     sc_warm(&g);
+    clocks(&g, w, out);
     functions(&g, out);
     products(&g, out);
     transfers(&g, out);

@@ -183,8 +183,8 @@ static void time_one(sc_gpu *g, sc_measured_task *m, FILE *out) {
     }
     g->hot = m->flops > 100 * m->bytes; /* more arithmetic than bytes */
     double us = sc_time(g, sc_kernel_named(m->op), tasks, n);
-    fprintf(out, "kernel %s%s|%s|%s|%.0f|%.0f|%.2f\n", m->op, g->cuda.deterministic ? "" : " fast", m->variant, m->key,
-            m->flops, m->bytes, us);
+    fprintf(out, "kernel %s%s|%s|%s|%.0f|%.0f|%.2f|%.0f\n", m->op, g->cuda.deterministic ? "" : " fast", m->variant,
+            m->key, m->flops, m->bytes, us, g->mhz);
 }
 
 static void time_fast(sc_gpu *g, sc_measured_task *m, FILE *out) {
@@ -194,7 +194,7 @@ static void time_fast(sc_gpu *g, sc_measured_task *m, FILE *out) {
 int sc_tasks_run(const sc_wish *w, FILE *out) {
     sc_gpu g;
     sc_gpu_open(&g, 0, 0.7);
-    if (w->quick)
+    if (w->trial)
         g.budget_us /= 20;
     else
         sc_warm(&g);
@@ -253,8 +253,8 @@ int sc_table_run(const sc_wish *w, FILE *out) {
     sc_gpu_open(&g, 0, 0.7);
     SC_CUDA(cudaGetDeviceProperties(&p, 0));
     sc_algorithms_header(out, p.name, sc_library_version(SC_LIB_CUBLASLT));
-    g.budget_us = w->quick ? 1e3 : 6e3;
-    if (!w->quick) sc_warm(&g);
+    g.budget_us = w->trial ? 1e3 : 6e3;
+    if (!w->trial) sc_warm(&g);
     int bad = over_file(w->tasks, &g, out, choose_one);
     sc_gpu_close(&g);
     return bad;

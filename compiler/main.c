@@ -311,6 +311,10 @@ static const Option options[] = {
     {COMPILE, 0, "world", "N", 1, "Ranks in all; 1 unless given", .take = take_number, TO(world), RANGE(1, 1 << 20)},
     {COMPILE, 0, "nodes", "M", 1, "Machines that the ranks stand on; as few as the device allows unless given",
      .take = take_number, TO(nodes), RANGE(1, 1 << 20)},
+    {COMPILE, 0, "document-length", "N", 1,
+     "Tokens of a document, where attention has documents: predicted times depend on it. The model's document_length, "
+     "or a whole row, unless given",
+     .take = take_number, TO(document_length), RANGE(1, 1 << 30)},
     {COMPILE, 0, "device", "NAME", 1,
      "Device to plan for, and its target: cpu (unless given), h200, h100, a100, b200, l40s, rtx4090, or a profile's "
      ".lua file",
@@ -450,6 +454,10 @@ static const Option options[] = {
     {CALIBRATE, 0, "table", "FILE", 3, "Write the algorithms of matrix products to FILE", .take = take_text, TO(table)},
     {CALIBRATE, 0, "tasks", "FILE", 3, "Time the kernels of this list too, and choose algorithms for its products",
      .take = take_text, TO(tasks)},
+    {CALIBRATE, 0, "quick", NULL, 3,
+     "Measure for half a minute only what differs between machines of one kind: clocks at the power limit, memory, "
+     "links (--world), host; kernels are those of the built-in h100, scaled",
+     .take = take_flag, TO(quick)},
     {CALIBRATE, 0, "from-trace", "FILES", 3,
      "Make a profile of a run: FILES are what the program of MODEL wrote by --trace. It is that of --device (cpu "
      "unless "

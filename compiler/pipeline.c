@@ -4,6 +4,7 @@
 #include "pipeline.h"
 #include "cost/timeline.h"
 #include "extension/extension.h"
+#include "ir/rules.h"
 #include "ir/training.h"
 #include "lower/lower.h"
 #include "schedule/schedule.h"
@@ -77,7 +78,15 @@ static void workspaces(Graph *g, Program *p, const Machine *m) {
     }
 }
 
+/* How long documents are, where the command says so. */
+static void assume_documents(const Program *p, int length) {
+    for (int i = 0; i < p->ops.n && length; i++) rule_assume_documents(p->ops.at[i], length);
+}
+
 void pipeline_lower(Graph *g, const Device *d, const PipelineOptions *o) {
+    const Program *traced[] = {g->train, g->eval, g->sample};
+    for (int i = 0; i < 3; i++)
+        if (traced[i]) assume_documents(traced[i], o->document_length);
     after("trace", NULL, g, d, o);
     lower_units(g);
     lower_scale_check(g);

@@ -12,6 +12,7 @@ typedef struct {
     int redzone;            /* bytes of guard round every storage (tests); 0 */
     const char *target;     /* "cpu", "cuda"; NULL: the device's */
     const char *arch;       /* CUDA: "sm_90"; NULL: the device's */
+    int document_length;    /* of documents in attention, which times depend on; 0: as the model says */
     bool wide;              /* for the CPU's test build, whose kernels compute in fp64 */
     bool explain;           /* passes are measured: Graph.passes */
     bool quick;             /* graph_check after the last pass alone, not after each */

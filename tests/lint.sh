@@ -20,7 +20,8 @@ complain "includes a folder that it may not know:" "$(python3 tests/folders.py)"
 complain "declares a name without a prefix:" "$(python3 tests/prefixes.py)"
 complain "a path of one machine:" "$(git grep -nIE '(^|[^A-Za-z0-9_.])/(work|farm|root|home)/' -- . ':!tests/lint.sh')"
 complain "unfinished:" "$(git grep -nE 'TODO|FIXME|\bXXX\b|\bHACK\b' -- '*.c' '*.h' '*.lua' '*.py' '*.sh' ':!tests/lint.sh')"
-complain "longer than 900 lines:" "$(git ls-files '*.c' '*.h' '*.lua' | grep -v '^generated/' | xargs wc -l | awk '$2 != "total" && $1 > 900 { print $1, $2 }')"
+# compiler/devices/ holds tables of measurements.
+complain "longer than 900 lines:" "$(git ls-files '*.c' '*.h' '*.lua' | grep -vE '^generated/|^compiler/devices/.*lua' | xargs wc -l | awk '$2 != "total" && $1 > 900 { print $1, $2 }')"
 for f in $(git ls-files 'compiler/*.[ch]' 'runtime/*.[ch]' 'calibrate/*.[ch]'); do
     case $(head -c 3 "$f") in '/* ') ;; *) complain "does not open with what it does:" "$f" ;; esac
 done

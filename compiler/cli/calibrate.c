@@ -26,6 +26,8 @@ static int print_tasks(Arena *a, const Options *o) {
         fail_usage("%s: with a MODEL, calibrate lists its kernels and measures nothing; give the list to another run: "
                    "shardc calibrate --tasks FILE",
                    o->table ? "--table" : "--tasks");
+    if (o->quick)
+        fail_usage("--quick: with a MODEL, calibrate lists its kernels and measures nothing; leave MODEL out");
     if (!cli_is_model(o->inputs[0])) fail_usage("%s: a model's .lua file is wanted", o->inputs[0]);
     if (!cuda.target && !cuda.device) cuda.target = "cuda";
     const Plan *p = cli_plan(a, &cuda, o->inputs[0]);
@@ -70,6 +72,8 @@ int command_calibrate(Arena *a, const Options *o) {
         fail_usage("%s says how to compile a model, and calibrate measures this machine's GPUs: give a MODEL.lua too, "
                    "whose kernels it lists, or leave it out",
                    cli_model_option(o));
+    if (o->quick && (o->tasks || o->table))
+        fail_usage("%s: --quick measures no kernels; leave one of the two out", o->tasks ? "--tasks" : "--table");
     if (o->tasks) input_add(o->tasks);
     if (o->out) input_keep(o->out);
     if (o->table) input_keep(o->table);
@@ -81,6 +85,7 @@ int command_calibrate(Arena *a, const Options *o) {
         push(&args, a, given[i]);
         push(&args, a, given[i + 1]);
     }
+    if (o->quick) push(&args, a, "--quick");
     push(&args, a, NULL);
     fflush(stdout);
     execv(args.at[0], (char *const *)args.at);

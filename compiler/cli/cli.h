@@ -17,12 +17,14 @@ struct Options {
     const char *actual;                     /* inspect: traces of a run */
     const char *at, *by;                    /* predict: when, and a table of whom */
     const char *table, *tasks, *from_trace; /* calibrate: files */
+    bool quick;                             /* calibrate: no kernels */
     const char **limit;                     /* as given: the sandbox knows them */
     int nlimit;
     const char *batch; /* verify: a file of plan paths, for the tests */
     const char **set, **policies;
     int nset, npolicies;
     int world, nodes, redzone;  /* world, nodes: 0 until given */
+    int document_length;        /* of attention's documents; 0: as the model says */
     int separator;              /* data: a token between files, or -1 */
     double delay_us[N_STREAMS]; /* of collectives, by stream */
     bool delayed;

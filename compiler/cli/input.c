@@ -19,19 +19,20 @@ bool cli_is_model(const char *path) {
 }
 
 const char *cli_model_option(const Options *o) {
-    return o->device       ? "--device"
-           : o->nodes      ? "--nodes"
-           : o->nset       ? "--set"
-           : o->npolicies  ? "--policy"
-           : o->target     ? "--target"
-           : o->arch       ? "--arch"
-           : o->dump_after ? "--dump-after"
-           : o->redzone    ? "--redzone"
-           : o->nlimit     ? "--limit"
-           : o->budget     ? "--budget"
-           : o->nkeep      ? "--keep"
-           : o->explain    ? "--explain"
-                           : NULL;
+    return o->device            ? "--device"
+           : o->nodes           ? "--nodes"
+           : o->document_length ? "--document-length"
+           : o->nset            ? "--set"
+           : o->npolicies       ? "--policy"
+           : o->target          ? "--target"
+           : o->arch            ? "--arch"
+           : o->dump_after      ? "--dump-after"
+           : o->redzone         ? "--redzone"
+           : o->nlimit          ? "--limit"
+           : o->budget          ? "--budget"
+           : o->nkeep           ? "--keep"
+           : o->explain         ? "--explain"
+                                : NULL;
 }
 
 void cli_refuse_model_options(const Options *o, const char *input) {
@@ -120,7 +121,11 @@ Plan *cli_compile(Arena *a, const Options *o, const char *input, const char *ent
                          .nset = o->nset,
                          .world = world,
                          .nodes = nodes_of(o, d, world)};
-    PipelineOptions p = {.redzone = o->redzone, .target = target, .arch = o->arch, .estimate = estimate};
+    PipelineOptions p = {.redzone = o->redzone,
+                         .target = target,
+                         .arch = o->arch,
+                         .document_length = o->document_length,
+                         .estimate = estimate};
     if (!estimate) p.dump_after = o->dump_after;
     p.explain = o->explain && !estimate;
     p.wide = o->variant && !strcmp(o->variant, "fp64");
@@ -228,6 +233,7 @@ const char *cli_again(Arena *a, const Options *o, const char *command) {
     for (int i = 0; i < o->nset; i++) add_option(&s, "set", o->set[i]);
     if (o->world) str_addf(&s, " --world %d", o->world);
     if (o->nodes) str_addf(&s, " --nodes %d", o->nodes);
+    if (o->document_length) str_addf(&s, " --document-length %d", o->document_length);
     add_option(&s, "device", o->device);
     for (int i = 0; i < o->npolicies; i++) add_option(&s, "policy", o->policies[i]);
     add_option(&s, "target", o->target);

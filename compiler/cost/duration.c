@@ -17,14 +17,23 @@ static double peak_flops(const Device *d, Dtype t) {
 
 /* ── measured ────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-/* Of this variant, or of the one with the fewest words less at its end: "bf16 nt" for "bf16 nt gelu". */
-static const Measured *variant_of(const Measured *all, const char *variant) {
+static const Measured *words_of(const Measured *all, const char *variant) {
     for (size_t n = strlen(variant);; n--) {
         const Measured *m = all;
         while (m && (strncmp(m->variant, variant, n) || m->variant[n])) m = m->next;
         if (m || !n) return m;
         while (n > 1 && variant[n - 1] != ' ') n--;
     }
+}
+
+/* Of this variant, or of the one with the fewest words less at its end: "bf16 nt" for "bf16 nt gelu". What was measured
+ * of no variant in fp16 takes as long as in bf16. */
+static const Measured *variant_of(const Measured *all, const char *variant) {
+    char other[MAX_VARIANT];
+    const Measured *m = words_of(all, variant);
+    if (m || strncmp(variant, "fp16", 4)) return m;
+    snprintf(other, sizeof other, "bf16%s", variant + 4);
+    return words_of(all, other);
 }
 
 /* B/s beyond the curve's last point: the rate of the bytes there, without the time that the first point spends on no
@@ -57,7 +66,7 @@ static double roofline_us(const Device *d, Dtype t, double flops, double bytes) 
  * fourth power of the distance in powers of two (Shepard 1968), so that a point that is met exactly speaks alone. A
  * point whose roofline is shorter than a launch is all latency: it says nothing of events that are longer. 0: no point
  * says something. */
-static double among_points(const Device *d, const Measured *m, Dtype t, const Cost *c) {
+static double search_points(const Device *d, const Measured *m, Dtype t, const Cost *c) {
     double sum = 0, weights = 0, at[MAX_KEY], roofline = roofline_us(d, t, c->flops, c->bytes);
     for (int k = 0; k < m->nkey; k++) at[k] = log2(c->key[k] > 1 ? c->key[k] : 1);
     for (int i = 0; i < m->n; i++) {
@@ -70,6 +79,18 @@ static double among_points(const Device *d, const Measured *m, Dtype t, const Co
         weights += w;
     }
     return weights > 0 ? exp(sum / weights) * (roofline + d->product_us) : 0;
+}
+
+static double among_points(const Device *d, const Measured *m, Dtype t, const Cost *c) {
+    uint64_t hash = (uint64_t)c->bytes * 0x9e3779b97f4a7c15u;
+    for (int k = 0; k < c->nkey; k++) hash = (hash ^ (uint64_t)c->key[k]) * 0x9e3779b97f4a7c15u;
+    Told *x = &m->told[(hash >> 32) % N_TOLD];
+    bool same = x->us > 0 && x->flops == c->flops && x->bytes == c->bytes;
+    for (int k = 0; k < c->nkey; k++) same = same && x->key[k] == c->key[k];
+    if (same) return x->us;
+    *x = (Told){.flops = c->flops, .bytes = c->bytes, .us = search_points(d, m, t, c)};
+    memcpy(x->key, c->key, sizeof x->key);
+    return x->us;
 }
 
 /* What members of a fused group take by themselves beyond what their bytes take: arithmetic that does not hide. */
@@ -86,12 +107,26 @@ static double arithmetic_us(const Device *d, const Op *op, const Measured *plain
     return us;
 }
 
+static const Measured *kernels_of(const Device *d, const Op *op, bool deterministic) {
+    const Measured *all = d->kernels[!deterministic][op->kind];
+    return all ? all : d->kernels[0][op->kind];
+}
+
+Basis device_event_basis(const Device *d, const Event *e, bool deterministic, const char **as) {
+    const Op *op = e->op_ir;
+    if (!op || e->comm >= 0 || e->stream == HOST || op_is(op, T_COPY)) return MEASURED_ITSELF;
+    Cost c = op_info[op->kind].cost ? op_info[op->kind].cost(op) : (Cost){0};
+    const Measured *all = kernels_of(d, op, deterministic), *m = all ? variant_of(all, c.variant) : NULL;
+    if (!m || (m->nkey && m->nkey != c.nkey)) return NOT_MEASURED;
+    *as = m->variant;
+    return m->nkey && strcmp(m->variant, c.variant) ? MEASURED_RELATED : MEASURED_ITSELF;
+}
+
 /* `bandwidth`: B/s of what the event's bytes go over. 0: nothing was measured that says something of it. */
 static double measured_us(const Device *d, const Event *e, const char *variant, double bandwidth, bool deterministic) {
     const Op *op = e->op_ir;
     if (!op) return 0;
-    const Measured *all = d->kernels[!deterministic][op->kind];
-    if (!all) all = d->kernels[0][op->kind];
+    const Measured *all = kernels_of(d, op, deterministic);
     if (!all) return 0;
     if (variant) {
         const Measured *m = variant_of(all, variant);
@@ -210,6 +245,18 @@ bool device_event_is_arithmetic(const Event *e) {
     return op && e->stream == COMPUTE && e->comm < 0 && op_info[op->kind].cost && op_info[op->kind].cost(op).nkey > 0;
 }
 
+double device_event_clocked_us(const Device *d, const Event *e, double us) {
+    if (!device_event_is_arithmetic(e)) return 0;
+    double busy = op_info[e->op_ir->kind].cost(e->op_ir).busy;
+    double peak = peak_flops(d, operand_dtype(e)) * (busy > 0 ? busy : d->matmul_efficiency);
+    return fmin(us, e->flops / peak * 1e6);
+}
+
+static double joules_a_flop(const Power *w, OpKind op, Dtype t) {
+    if (w->of_op[op][t] > 0) return w->of_op[op][t];
+    return w->flop[t] > 0 ? w->flop[t] : w->flop[FP32];
+}
+
 /* Mean power at a clock of 1/slower: E(slower) / T(slower), where T = arithmetic * slower + other. It falls as the
  * clock does, so bisection finds the clock at which it is the limit. */
 double device_throttle(const Device *d, const PlanProgram *p, double arithmetic, double other) {
@@ -222,7 +269,9 @@ double device_throttle(const Device *d, const PlanProgram *p, double arithmetic,
         if (e->comm >= 0 || e->stream != COMPUTE) continue;
         Dtype t = operand_dtype(e);
         bytes += w->byte * e->bytes;
-        if (device_event_is_arithmetic(e)) flops += (w->flop[t] > 0 ? w->flop[t] : w->flop[FP32]) * e->flops;
+        if (device_event_is_arithmetic(e))
+            flops +=
+                joules_a_flop(w, e->op_ir->kind, t) * (e->flops + op_info[e->op_ir->kind].cost(e->op_ir).also_draws);
     }
     for (int k = 0; k < 40; k++) {
         double slower = k ? (low + high) / 2 : 1, joules = flops * pow(slower, -w->exponent) + bytes,

@@ -5,6 +5,7 @@
 #include "timeline.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 static bool hides(Stream s) {
     return s == GATHER || s == REDUCE || s == OFFLOAD || s == FETCH;
@@ -133,8 +134,47 @@ static void measure_flops(Plan *plan, const Device *d) {
     plan->peak_flops = d->flops[plan->peak_dtype];
 }
 
-/* Kernels are as good as the profile says. Exposed communication is as good as its links' figures: measured where the
- * profile has curves of collectives and no group leaves its node. */
+static int by_time(const void *a, const void *b) {
+    const Estimate *x = a, *y = b;
+    return (x->us < y->us) - (x->us > y->us);
+}
+
+/* Kernels of the step whose times their own measurements do not tell, and what documents are taken for. */
+static void measure_estimates(Plan *plan, const Device *d) {
+    VEC(Estimate) found = {0};
+    Map *known = map_new(plan->arena);
+    bool deterministic = !plan->graph || plan->graph->deterministic, measured = d->kernels_from != DATA_SHEET;
+    for (int i = 0; i < plan->nprograms; i++) {
+        const PlanProgram *p = &plan->programs[i];
+        for (int k = 0; k < p->n && program_trains(p); k++) {
+            const Event *e = &p->events[k];
+            const char *as = "";
+            if (!e->op_ir) continue;
+            Cost c = op_info[e->op_ir->kind].cost ? op_info[e->op_ir->kind].cost(e->op_ir) : (Cost){0};
+            if (c.document_length) {
+                plan->document_length = c.document_length;
+                plan->whole_documents = c.whole_documents;
+            }
+            Basis by = measured ? device_event_basis(d, e, deterministic, &as) : MEASURED_ITSELF;
+            if (by == MEASURED_ITSELF) continue;
+            const char *key = arena_printf(plan->arena, "%s|%s", op_info[e->op_ir->kind].name, c.variant);
+            Estimate *x = map_get(known, key);
+            if (!x) {
+                map_put(known, key, x = NEW(plan->arena, Estimate));
+                *x = (Estimate){op_info[e->op_ir->kind].name, arena_strdup(plan->arena, c.variant), as, 0, 0};
+            }
+            x->us += e->duration_us;
+            x->events++;
+        }
+    }
+    for (int i = 0; i < map_len(known); i++) push(&found, plan->arena, *(Estimate *)map_value(known, i));
+    if (found.n) qsort(found.at, (size_t)found.n, sizeof *found.at, by_time);
+    plan->estimates = found.at;
+    plan->nestimates = found.n;
+}
+
+/* Kernels are as good as the profile says, and what no measurement tells as a data sheet's. Exposed communication is as
+ * good as its links' figures: measured where the profile has curves of collectives and no group leaves its node. */
 static void measure_trust(Plan *plan, const Device *d) {
     static const char *const words[] = {
         [MEASURED] = "measured kernels", [DERIVED] = "kernels scaled from", [DATA_SHEET] = NULL};
@@ -152,6 +192,9 @@ static void measure_trust(Plan *plan, const Device *d) {
     if (plan->nodes > 1 && d->kernels_from != DATA_SHEET)
         plan->time_source = arena_printf(plan->arena, "%s, network by data sheet", plan->time_source);
     plan->time_off = d->kernels_off * (1 - share) + (plan->nodes > 1 ? d->network_off : 2 * d->kernels_off) * share;
+    double guessed = 0;
+    for (int i = 0; i < plan->nestimates && step > 0; i++) guessed += plan->estimates[i].us / step;
+    plan->time_off += fmin(guessed, 1) * fmax(UNMEASURED_OFF - d->kernels_off, 0);
     if (plan->nodes > 1) plan->time_off += 0.02; /* ranks that wait for each other: not modelled */
 }
 
@@ -172,6 +215,7 @@ void cost_simulate(Plan *plan, const Device *d) {
     }
     if (plan->graph) measure_work(plan);
     measure_flops(plan, d);
+    if (plan->graph) measure_estimates(plan, d);
     measure_trust(plan, d);
     plan->microbatches = plan->graph && plan->graph->training ? plan->graph->training->accumulate : 0;
     plan->device_usable = d->usable_bytes;

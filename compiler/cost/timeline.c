@@ -7,14 +7,17 @@
 
 /* Durations at the clock that the power limit leaves. */
 static void throttle(Timeline *t, const Device *d, double idle) {
-    double arithmetic = 0, other = idle;
-    for (int i = 0; i < t->p->n; i++)
-        if (t->p->events[i].stream == COMPUTE)
-            *(device_event_is_arithmetic(&t->p->events[i]) ? &arithmetic : &other) += t->alone[i];
-    double slower = d ? device_throttle(d, t->p, arithmetic, other) : 1;
-    t->busy = arithmetic * slower + other - idle;
+    double clocked = 0, other = idle;
+    for (int i = 0; i < t->p->n; i++) {
+        if (t->p->events[i].stream != COMPUTE) continue;
+        double us = d ? device_event_clocked_us(d, &t->p->events[i], t->alone[i]) : 0;
+        clocked += us;
+        other += t->alone[i] - us;
+    }
+    double slower = d ? device_throttle(d, t->p, clocked, other) : 1;
+    t->busy = clocked * slower + other - idle;
     for (int i = 0; i < t->p->n && slower > 1; i++)
-        if (device_event_is_arithmetic(&t->p->events[i])) t->alone[i] *= slower;
+        t->alone[i] += (slower - 1) * device_event_clocked_us(d, &t->p->events[i], t->alone[i]);
 }
 
 Timeline *timeline_new(Arena *a, const Plan *plan, const PlanProgram *p, const Device *d, double idle) {

@@ -17,12 +17,26 @@ typedef struct {
     { #name, offsetof(Device, name), required }
 
 static const Field numbers[] = {
-    FIELD(memory_bytes, false),     FIELD(usable_bytes, false),      FIELD(matmul_efficiency, false),
-    FIELD(memory_bandwidth, false), FIELD(sheet_bandwidth, false),   FIELD(kernels_off, false),
-    FIELD(network_off, false),      FIELD(link_bandwidth, true),     FIELD(network_bandwidth, true),
-    FIELD(link_latency_us, true),   FIELD(network_latency_us, true), FIELD(host_bandwidth, true),
-    FIELD(launch_us, true),         FIELD(product_us, false),        FIELD(host_optimizer_bandwidth, true),
-    FIELD(host_reads, false),       FIELD(host_writes, false),       FIELD(host_both, false),
+    FIELD(memory_bytes, false),
+    FIELD(usable_bytes, false),
+    FIELD(matmul_efficiency, false),
+    FIELD(clock_mhz, false),
+    FIELD(step_mhz, false),
+    FIELD(memory_bandwidth, false),
+    FIELD(sheet_bandwidth, false),
+    FIELD(kernels_off, false),
+    FIELD(network_off, false),
+    FIELD(link_bandwidth, true),
+    FIELD(network_bandwidth, true),
+    FIELD(link_latency_us, true),
+    FIELD(network_latency_us, true),
+    FIELD(host_bandwidth, true),
+    FIELD(launch_us, true),
+    FIELD(product_us, false),
+    FIELD(host_optimizer_bandwidth, true),
+    FIELD(host_reads, false),
+    FIELD(host_writes, false),
+    FIELD(host_both, false),
 };
 static const Field strings[] = {FIELD(name, true), FIELD(target, true), FIELD(source, true), FIELD(arch, false),
                                 FIELD(like, false)};
@@ -83,7 +97,7 @@ static void read_fields(Reader *r) {
     for (int i = 0; i < COUNT(strings); i++)
         *(const char **)((char *)r->d + strings[i].at) = text_field(r, strings[i].key, strings[i].required);
     for (int i = 0; i < COUNT(numbers); i++)
-        *(double *)((char *)r->d + numbers[i].at) = number_field(r, numbers[i].key, numbers[i].required);
+        *(double *)((char *)r->d + numbers[i].at) = number_field(r, numbers[i].key, numbers[i].required && !r->d->like);
     for (int i = 0; i < COUNT(integers); i++)
         *(int *)((char *)r->d + integers[i].at) = integer_field(r, integers[i].key);
     if (r->d->product_us <= 0) r->d->product_us = r->d->launch_us;
@@ -212,7 +226,7 @@ static void add_point(Reader *r, const Measured **list, const char *op, const Re
     while (m && strcmp(m->variant, p->variant)) m = (Measured *)m->next;
     if (!m) {
         m = NEW(r->a, Measured);
-        *m = (Measured){p->variant, p->nkey, NEW_ARRAY(r->a, Point, room), 0, *list};
+        *m = (Measured){p->variant, p->nkey, NEW_ARRAY(r->a, Point, room), 0, NEW_ARRAY(r->a, Told, N_TOLD), *list};
         *list = m;
     }
     if (m->nkey != p->nkey) bad(r, op, "device profile: kernels.%s: points of one variant must be equally long", op);
@@ -289,8 +303,25 @@ static void read_beside(Reader *r) {
     lua_pop(r->L, type == LUA_TTABLE ? 1 : 2);
 }
 
+/* The joules of a FLOP by dtype, where power has such a table. */
+static void read_joules(Reader *r, const char *key, double *to) {
+    if (lua_getfield(r->L, -1, key) == LUA_TTABLE) {
+        lua_pushnil(r->L);
+        while (lua_next(r->L, -2)) {
+            Dtype t;
+            if (lua_type(r->L, -2) != LUA_TSTRING || !dtype_parse(lua_tostring(r->L, -2), &t))
+                bad(r, key, "device profile: power.%s has a key that is no dtype; use fp32, bf16, fp16, ...", key);
+            to[t] = lua_type(r->L, -1) == LUA_TNUMBER ? lua_tonumber(r->L, -1) : -1;
+            if (!(to[t] >= 0 && to[t] < 1))
+                bad(r, dtype_name(t), "device profile: power.%s.%s must be the joules of one FLOP", key, dtype_name(t));
+            lua_pop(r->L, 1);
+        }
+    }
+    lua_pop(r->L, 1);
+}
+
 /* power = { watts = 700, idle = 256, exponent = 0.96, byte = 91e-12, link = 500e-12,
- *           flop = { bf16 = 0.86e-12, fp32 = 9.6e-12 } } */
+ *           flop = { bf16 = 0.86e-12, fp32 = 9.6e-12 }, attention = { bf16 = 1.4e-12 } } */
 static void read_power(Reader *r) {
     Power *w = &r->d->power;
     int type = lua_getfield(r->L, -1, "power");
@@ -302,20 +333,8 @@ static void read_power(Reader *r) {
                      .link = number_field(r, "link", false),
                      .exponent = number_field(r, "exponent", false)};
         if (w->idle >= w->watts) bad(r, "idle", "device profile: power.idle must be less than power.watts, the limit");
-        if (lua_getfield(r->L, -1, "flop") == LUA_TTABLE) {
-            lua_pushnil(r->L);
-            while (lua_next(r->L, -2)) {
-                Dtype t;
-                if (lua_type(r->L, -2) != LUA_TSTRING || !dtype_parse(lua_tostring(r->L, -2), &t))
-                    bad(r, "flop", "device profile: power.flop has a key that is no dtype; use fp32, bf16, fp16, ...");
-                w->flop[t] = lua_type(r->L, -1) == LUA_TNUMBER ? lua_tonumber(r->L, -1) : -1;
-                if (!(w->flop[t] >= 0 && w->flop[t] < 1))
-                    bad(r, dtype_name(t), "device profile: power.flop.%s must be the joules of one FLOP",
-                        dtype_name(t));
-                lua_pop(r->L, 1);
-            }
-        }
-        lua_pop(r->L, 1);
+        read_joules(r, "flop", w->flop);
+        for (int op = 0; op < N_OPS; op++) read_joules(r, op_info[op].name, w->of_op[op]);
     }
     lua_pop(r->L, 1);
 }
@@ -372,9 +391,11 @@ static void derive_collective(const Device *d, const Device *base, const Measure
 
 static void derive_point(const Device *d, const Device *base, const Measured *m, Point *p) {
     double bandwidths = base->memory_bandwidth / d->memory_bandwidth;
+    bool clocks = d->clock_mhz > 0 && base->clock_mhz > 0 && p->flops * d->memory_bandwidth > p->bytes * d->flops[BF16];
     double streamed = fmin(fmax((p->bytes - CACHED) / (STREAMED - CACHED), 0), 1);
     if (m->nkey)
-        p->us *= roofline(d, base, variant_dtype(m->variant), p) / roofline(base, base, variant_dtype(m->variant), p);
+        p->us *= roofline(d, base, variant_dtype(m->variant), p) / roofline(base, base, variant_dtype(m->variant), p) *
+                 (clocks ? base->clock_mhz / d->clock_mhz : 1);
     else
         p->us = base->launch_us + fmax(p->us - base->launch_us, 0) * (1 - streamed + streamed * bandwidths);
 }
@@ -386,6 +407,7 @@ static const Measured *derive_kernel(Arena *a, const Device *d, const Device *ba
         Measured *m = NEW(a, Measured);
         *m = *of;
         m->points = NEW_ARRAY(a, Point, of->n + 1);
+        m->told = NEW_ARRAY(a, Told, N_TOLD);
         memcpy(m->points, of->points, (size_t)of->n * sizeof *of->points);
         for (int i = 0; i < of->n; i++) {
             (collective ? derive_collective : derive_point)(d, base, of, &m->points[i]);
@@ -397,19 +419,44 @@ static const Measured *derive_kernel(Arena *a, const Device *d, const Device *ba
     return all;
 }
 
+/* Of two GPUs of one kind, one draws less than the other for the same work. Energies stay the base's; the limit is what
+ * the base would draw in the same mix at the clock that this GPU sustained in it. There power is idle + x / slower^(1 +
+ * exponent), since both time and energy of arithmetic depend on the clock; x follows from the base's limit and clock.
+ */
+static void derive_limit(Device *d, const Device *base) {
+    Power *w = &d->power;
+    *w = base->power;
+    double slower = base->clock_mhz / base->step_mhz, its = d->clock_mhz / d->step_mhz;
+    w->watts = w->idle + (w->watts - w->idle) * pow(slower / its, 1 + w->exponent);
+}
+
 /* The same share of the limit for a step of the same mix: energies scale with the limit and against the rates. */
 static void derive_power(Device *d, const Device *base) {
+    if (d->clock_mhz > 0 && d->step_mhz > 0 && base->step_mhz > 0) {
+        derive_limit(d, base);
+        return;
+    }
     double limits = d->power.watts / base->power.watts;
     d->power.idle = base->power.idle * limits;
     d->power.exponent = base->power.exponent;
     d->power.byte = base->power.byte * limits * base->memory_bandwidth / d->memory_bandwidth;
     if (d->link_bandwidth > 0) d->power.link = base->power.link * limits * base->link_bandwidth / d->link_bandwidth;
-    for (int t = 0; t < N_DTYPES; t++)
-        if (base->power.flop[t] > 0 && base->flops[t] > 0 && d->flops[t] > 0)
-            d->power.flop[t] = base->power.flop[t] * limits * base->flops[t] / d->flops[t];
+    for (int t = 0; t < N_DTYPES; t++) {
+        double rates = base->flops[t] > 0 && d->flops[t] > 0 ? base->flops[t] / d->flops[t] : 0;
+        d->power.flop[t] = base->power.flop[t] * limits * rates;
+        for (int op = 0; op < N_OPS; op++) d->power.of_op[op][t] = base->power.of_op[op][t] * limits * rates;
+    }
 }
 
 static void derive(Arena *a, Device *d, const Device *base) {
+    for (int i = 0; i < COUNT(numbers); i++) { /* what need not be said twice */
+        double *x = (double *)((char *)d + numbers[i].at);
+        if (numbers[i].required && *x <= 0) *x = *(const double *)((const char *)base + numbers[i].at);
+    }
+    if (!d->nlibrary) {
+        memcpy(d->library, base->library, sizeof d->library);
+        d->nlibrary = base->nlibrary;
+    }
     if (d->memory_bandwidth <= 0)
         d->memory_bandwidth = d->sheet_bandwidth * base->memory_bandwidth / base->sheet_bandwidth;
     d->product_us = base->product_us;
@@ -426,7 +473,8 @@ static void derive(Arena *a, Device *d, const Device *base) {
             d->beside[op] = base->beside[op];
             d->beside[op].kernels *= traffic;
         }
-    if (d->power.watts > 0 && d->power.byte <= 0 && base->power.watts > 0) derive_power(d, base);
+    bool limited = d->power.watts > 0 || d->step_mhz > 0;
+    if (limited && d->power.byte <= 0 && base->power.watts > 0) derive_power(d, base);
 }
 
 /* `like` and what follows from it. Only profiles that are built in can be scaled, and they are like none. */
@@ -452,7 +500,7 @@ static void read_origin(Reader *r) {
         d->kernels_from = DERIVED;
     }
     if (d->matmul_efficiency <= 0) bad(r, "matmul_efficiency", "device profile: `matmul_efficiency` must not be 0");
-    static const double off[] = {[MEASURED] = 0.03, [DERIVED] = 0.15, [DATA_SHEET] = 0.30};
+    static const double off[] = {[MEASURED] = 0.03, [DERIVED] = 0.15, [DATA_SHEET] = UNMEASURED_OFF};
     if (d->kernels_off <= 0) d->kernels_off = off[d->kernels_from];
     if (d->network_off <= 0) d->network_off = off[d->network_from];
 }

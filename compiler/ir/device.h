@@ -11,14 +11,19 @@
 typedef struct {
     double flops, bytes, key[MAX_KEY], us; /* key: log2 of Cost.key */
 } Point;
+typedef struct {
+    double key[MAX_KEY], flops, bytes, us; /* Cost.key; us: 0 of an empty entry */
+} Told;
 typedef struct Measured Measured;
 struct Measured {
     const char *variant; /* Cost.variant, "4 ranks" of a collective, or "" */
     int nkey;            /* 0: a curve over bytes */
     Point *points;
     int n;
+    Told *told; /* what points of sizes have told before, by a hash of the key: plans ask for few kernels often */
     const Measured *next; /* another variant */
 };
+enum { N_TOLD = 256 };
 
 typedef struct {
     LibraryLine line;
@@ -32,13 +37,17 @@ typedef struct {
 /* What limits a GPU's clock. Arithmetic at full clock may draw more than the limit; the clock then falls until the
  * step's mean power is the limit. Energies are at full clock; that of arithmetic falls with the clock's `exponent`. */
 typedef struct {
-    double watts;          /* the limit; 0: the clock never falls */
-    double idle;           /* W that are drawn whatever runs */
-    double byte;           /* J for a byte of memory traffic */
-    double link;           /* J for a byte that a collective moves; 0: not known */
-    double flop[N_DTYPES]; /* J for a FLOP, by operand dtype; 0: as fp32 */
+    double watts;                  /* the limit; 0: the clock never falls */
+    double idle;                   /* W that are drawn whatever runs */
+    double byte;                   /* J for a byte of memory traffic */
+    double link;                   /* J for a byte that a collective moves; 0: not known */
+    double flop[N_DTYPES];         /* J for a FLOP, by operand dtype; 0: as fp32 */
+    double of_op[N_OPS][N_DTYPES]; /* the same of ops that differ from products, as attention does; 0: as a product's */
     double exponent;
 } Power;
+
+/* How far off times may be that flops and bytes alone tell, as a share: what a profile by data sheet states. */
+#define UNMEASURED_OFF 0.30
 
 /* Where a profile's times come from, the best first. */
 typedef enum { MEASURED, DERIVED, DATA_SHEET, N_ORIGINS } Origin;
@@ -57,6 +66,8 @@ typedef struct {
     double memory_bandwidth;           /* B/s of the largest copies; 0: the sheet's, derated as `like` is */
     double sheet_bandwidth;            /* B/s by the data sheet; 0: not stated */
     Power power;
+    double clock_mhz;         /* the highest; 0: not known */
+    double step_mhz;          /* sustained in the mix of products and copies that sc_calibrate measures; 0: not known */
     double link_bandwidth;    /* B/s a rank inside a node, one way */
     double network_bandwidth; /* B/s a rank between nodes */
     double link_latency_us, network_latency_us;
@@ -85,7 +96,14 @@ const char *device_text(Arena *a, const char *name, const char **file, size_t *s
 /* Of arithmetic at full clock. By what was measured; else by a roofline of flops, bytes and launch. Of a collective:
  * ranks in its group, and how many of them stand on the node with the fewest. */
 double device_event_us(const Device *d, const Event *e, int group, int here, bool deterministic);
-bool device_event_is_arithmetic(const Event *e); /* takes longer as the clock falls: products, attention */
+/* What a kernel's duration is by: measurements of its variant; of the variant `as`, which has fewer words; or of none,
+ * so that its flops and bytes tell. Collectives, copies and what the host does have no variants: MEASURED_ITSELF. */
+typedef enum { MEASURED_ITSELF, MEASURED_RELATED, NOT_MEASURED } Basis;
+Basis device_event_basis(const Device *d, const Event *e, bool deterministic, const char **as);
+bool device_event_is_arithmetic(const Event *e); /* products, attention */
+/* Of an event that takes `us` at full clock, the microseconds that grow as the clock falls: 0 of one that is bound by
+ * memory, all of a product that is large enough. */
+double device_event_clocked_us(const Device *d, const Event *e, double us);
 /* By how much arithmetic takes longer when a program draws its power for `arithmetic` us at full clock (which a lower
  * clock stretches) and `other` us (which it does not, waiting included). */
 double device_throttle(const Device *d, const PlanProgram *p, double arithmetic, double other);

@@ -27,6 +27,7 @@ static const char *const sc_epilogue_words[] = {SC_EPILOGUES(WORD)}, *const sc_i
 #define WIDER(name) {#name, A_WIDER, 1, false, NULL},
 #define SHAPE(dims, sizes) {#dims, A_INT, 1, false, NULL}, {#sizes, A_INT, SC_DIMS, false, NULL},
 #define INTS(name, n) {#name, A_INT, n, false, NULL},
+#define HINT(name) {#name, A_INT, 1, false, NULL},
 #define FLOAT(name) {#name, A_FLOAT, 1, true, NULL},
 #define FLOATS(name, n) {#name, A_FLOAT, n, true, NULL},
 #define OP(name, notation, results, operands, integers, floats, ...)                                                   \

@@ -36,10 +36,15 @@ typedef struct {
     double key[MAX_KEY];
     int nkey;
     double least_us; /* it takes that long whatever runs it */
+    /* Of arithmetic: the share of the peak at which its kernel is bound by the clock, 0: as a product; and the FLOPs of
+     * a product that draw as much energy as what it does beside its FLOPs (softmax's exponentials). */
+    double busy, also_draws;
     /* Of products and attention, as papers count a model's arithmetic: a gradient is twice its forward, whatever a
      * kernel computes again. Causal attention is half of the square, or the whole of it (PaLM, appendix B). 0: flops.
      */
     double model_flops, model_flops_full;
+    int document_length;  /* tokens of a document, of which times depend; 0: there are none */
+    bool whole_documents; /* it is the row's, for want of better knowledge */
 } Cost;
 
 typedef struct { /* what a kernel's workspace depends on besides its op */

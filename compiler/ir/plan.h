@@ -105,6 +105,13 @@ typedef struct {
     const char *source;
 } LibraryLine; /* outside the arena */
 
+/* A kernel of a training program whose time no measurement of its variant tells (device_event_basis). */
+typedef struct {
+    const char *op, *variant, *as; /* as: the variant whose measurements tell; "": flops and bytes do */
+    double us;                     /* of a step, all its events together */
+    int events;
+} Estimate;
+
 /* What a model declares and no program uses, by path. */
 typedef enum { UNREACHED_PARAMS, UNREAD_INPUTS, UNCALLED_MODULES, N_UNUSED } Unused;
 typedef VEC(const char *) Paths;
@@ -139,6 +146,10 @@ typedef struct {
     Dtype peak_dtype;
     const char *time_source; /* where times come from: "measured kernels"; NULL: not known */
     double time_off;         /* a step may be off by this share of it; 0: not known */
+    Estimate *estimates;     /* the longest first */
+    int nestimates;
+    int document_length;  /* tokens that documents in attention are assumed to have; 0: no attention has documents */
+    bool whole_documents; /* it is that of a row, since nobody said how long they are */
     Paths unused[N_UNUSED];
     const Graph *graph; /* NULL in a plan read from JSON, as storage_of is */
 } Plan;

@@ -64,6 +64,10 @@ typedef struct {
     const Value *q, *k, *v, *documents; /* documents: NULL where there are none */
 } Attention;
 Attention rule_attention(const Op *op); /* the operands of attention and of attention_grad */
-int64_t rule_rows(const Value *v);      /* product of all dims but the last */
+/* CUDA: is it cuDNN's, as attention_cudnn.h has it? Else kernels of our own compute it. */
+bool rule_attention_is_cudnn(const Op *op);
+void rule_assume_documents(Op *op, int64_t length);               /* of an attention: documents of so many tokens */
+int64_t rule_document_length(const Op *op, const Value *operand); /* tokens of a document; 0: it numbers none */
+int64_t rule_rows(const Value *v);                                /* product of all dims but the last */
 
 #endif

@@ -211,6 +211,22 @@ Attention rule_attention(const Op *op) {
     return (Attention){op->attention_grad.q, op->attention_grad.k, op->attention_grad.v, op->attention_grad.documents};
 }
 
+void rule_assume_documents(Op *op, int64_t length) {
+    if (op->kind == OP_attention) op->attention.document_length = length;
+}
+
+int64_t rule_document_length(const Op *op, const Value *operand) {
+    bool attends = op->kind == OP_attention || op->kind == OP_attention_grad;
+    return attends && operand && rule_attention(op).documents == operand ? cost_attention(op).document_length : 0;
+}
+
+bool rule_attention_is_cudnn(const Op *op) {
+    Attention x = rule_attention(op);
+    int64_t size = x.q->shape[3];
+    return dtype_size(x.q->dtype) == 2 && size % 8 == 0 && size <= 256 && x.q->shape[1] >= 64 && x.k->shape[1] >= 64 &&
+           !x.documents && !(op->attention.dropout > 0);
+}
+
 static const char *qkv_str(Graph *g, const Value *q, const Value *k, const Value *v) {
     return arena_printf(g->arena, "q %s, k %s, v %s", value_str(g->arena, q), value_str(g->arena, k),
                         value_str(g->arena, v));
@@ -263,7 +279,8 @@ void grad_attention(Builder *b, Op *op, OpParts *d) {
     const Op *grad = BUILD(b, attention_grad, .g = d->attention.o, .q = op->attention.q, .k = op->attention.k,
                            .v = op->attention.v, .o = op->attention.o, .lse = op->attention.lse,
                            .documents = op->attention.documents, .causal = op->attention.causal,
-                           .key = op->attention.key, .scale = op->attention.scale, .dropout = op->attention.dropout);
+                           .key = op->attention.key, .document_length = op->attention.document_length,
+                           .scale = op->attention.scale, .dropout = op->attention.dropout);
     d->attention.q = grad->attention_grad.dq;
     d->attention.k = grad->attention_grad.dk;
     d->attention.v = grad->attention_grad.dv;
@@ -277,21 +294,30 @@ void infer_attention_grad(Graph *g, Op *op) {
     rule_out_like(g, op, &op->attention_grad.dv, x.v);
 }
 
-/* Two products forward, five backward; causal attention has half of the pairs. What documents mask out is not known
- * before the run, so it is counted. */
+/* Two products forward, five backward; causal attention has half of the pairs. Documents are as long as
+ * document_length says, or as their row; a query then has so many keys. Variants: "own" of 16-bit operands that cuDNN
+ * does not compute. */
 Cost cost_attention(const Op *op) {
     bool backward = op->kind == OP_attention_grad, causal = op->attention.causal;
     Attention x = rule_attention(op);
     double batch = (double)x.q->shape[0], queries = (double)x.q->shape[1], keys = (double)x.k->shape[1];
     double heads = (double)x.q->shape[2], key_heads = (double)x.k->shape[2], size = (double)x.q->shape[3];
+    int64_t length = op->attention.document_length;
+    if (x.documents && length > 0 && keys > (double)length) keys = (double)length;
     double pairs = batch * heads * queries * keys / (causal ? 2 : 1);
     Cost c = rule_traffic(op, (backward ? 10 : 4) * pairs * size);
     c.model_flops = (backward ? 8 : 4) * pairs * size;
     c.model_flops_full = causal ? 2 * c.model_flops : c.model_flops;
-    snprintf(c.variant, sizeof c.variant, "%s%s%s%s", dtype_name(x.q->dtype), causal ? " causal" : "",
-             x.documents ? " documents" : "", op->attention.dropout > 0 ? " dropout" : "");
+    bool own = dtype_size(x.q->dtype) == 2 && !rule_attention_is_cudnn(op);
+    snprintf(c.variant, sizeof c.variant, "%s%s%s%s%s", dtype_name(x.q->dtype), own ? " own" : "",
+             causal ? " causal" : "", x.documents ? " documents" : "", op->attention.dropout > 0 ? " dropout" : "");
     memcpy(c.key, (double[]){batch, heads, key_heads, queries, keys, size}, 6 * sizeof *c.key);
     c.nkey = 6;
+    /* bench/results/2026-11-26-h100-times.md: products are bound by the clock from 0.85 of the peak on, cuDNN from
+     * 0.45, our own kernels always; a pair draws what 47 FLOPs of each of its products do. */
+    c.busy = own ? 0.02 : 0.45;
+    c.also_draws = c.flops * 47 / size;
+    if (x.documents) c.document_length = (int)keys, c.whole_documents = length <= 0;
     return c;
 }
 

@@ -39,8 +39,7 @@ static int64_t cudnn_parts_bytes(const Value *q, const Value *k, bool repeats) {
 
 /* CPU: a slice a thread, in fp32; in fp64 in the test build, or for fp64 operands.
  * CUDA, our own kernels: tiles live in shared memory; the backward keeps Σ_d go·o of every row, fp32 [B, H, S]. Where
- * cuDNN takes part (16-bit operands, head sizes in eights, 64 rows or more, neither dropout nor documents), what it
- * uses. */
+ * cuDNN takes part, what it uses. */
 int64_t work_attention(const Op *op, const Machine *m) {
     bool backward = op->kind == OP_attention_grad;
     Attention x = rule_attention(op);
@@ -48,9 +47,7 @@ int64_t work_attention(const Op *op, const Machine *m) {
     int64_t d = q->shape[3];
     if (m->cuda) {
         int64_t ours = backward ? sc_cuda_row_sums_bytes(q->shape[0] * q->shape[1] * q->shape[2]) : 0;
-        bool small = q->shape[1] < 64 || k->shape[1] < 64;
-        if (dtype_size(q->dtype) != 2 || d % 8 || d > 256 || small || x.documents || op->attention.dropout > 0)
-            return ours;
+        if (!rule_attention_is_cudnn(op)) return ours;
         int64_t cudnn = backward ? cudnn_parts_bytes(q, k, m->deterministic) : 4096;
         return max64(cudnn, ours);
     }

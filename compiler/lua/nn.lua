@@ -468,9 +468,9 @@ end
 
 -- softmax(scale · q·kᵀ)·v of q [B,S,H,D] and k, v [B,T,Hkv,D], as scaled_dot_product_attention, which has heads before
 -- positions. The result is [B,S,H,D]. H is a multiple of Hkv. causal: false. scale: 1/sqrt(D). dropout: 0, and 0
--- outside of training. documents: int32 [B,S]; a position attends only to those with its number.
+-- outside of training. documents: int32 [B,S]; a position attends only to those with its number. document_length: S; tokens of one, for predicted times alone.
 function nn.attention(options)
-  check_keys("nn.attention", options, "q k v causal documents dropout scale")
+  check_keys("nn.attention", options, "q k v causal documents document_length dropout scale")
   local q, k, v = options.q, options.k, options.v
   for name, x in pairs { q = q or false, k = k or false, v = v or false } do
     if not is_tensor(x) or x.ndim ~= 4 then
@@ -489,7 +489,7 @@ function nn.attention(options)
     fail(nil, "attention: documents %s must be int32[%d,%d], a number for each position of q and k", tostring(documents), sq[1], sq[2])
   end
   local key = p > 0 and prim.random_key() or 0
-  return (op("attention", { q = q, k = beside(q, k), v = beside(q, v), documents = documents, causal = not not options.causal, key = key,
+  return (op("attention", { q = q, k = beside(q, k), v = beside(q, v), documents = documents, causal = not not options.causal, key = key, document_length = options.document_length and need_size("attention", "document_length", options.document_length) or 0,
     scale = options.scale or 1 / math.sqrt(sq[4]), dropout = p }))
 end
 

@@ -11,14 +11,15 @@ typedef enum {
     IN_MODEL, /* Plan */
     IN_DEVICE,
     IN_MESH,
-    IN_GROUP,   /* Comm */
-    IN_STEP,    /* Plan */
-    IN_LIBRARY, /* LibraryLine */
-    IN_UNIT,    /* PlanUnit */
-    IN_STORAGE, /* Storage */
-    IN_PROGRAM, /* PlanProgram */
-    IN_EVENT,   /* Event */
-    IN_COST,    /* Event */
+    IN_GROUP,    /* Comm */
+    IN_STEP,     /* Plan */
+    IN_LIBRARY,  /* LibraryLine */
+    IN_ESTIMATE, /* Estimate */
+    IN_UNIT,     /* PlanUnit */
+    IN_STORAGE,  /* Storage */
+    IN_PROGRAM,  /* PlanProgram */
+    IN_EVENT,    /* Event */
+    IN_COST,     /* Event */
     N_OBJECTS
 } Object;
 

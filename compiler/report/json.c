@@ -110,6 +110,15 @@ static void put_prediction(Json *j, const Plan *p) {
     json_open(j, "library", '[');
     for (int i = 0; i < p->nlibrary; i++) put_object(j, NULL, IN_LIBRARY, &p->library[i]);
     json_close(j, ']');
+    json_open(j, "estimates", '[');
+    for (int i = 0; i < p->nestimates; i++) put_object(j, NULL, IN_ESTIMATE, &p->estimates[i]);
+    json_close(j, ']');
+    if (p->document_length) {
+        json_open(j, "documents", '{');
+        json_int(j, "length", p->document_length);
+        json_bool(j, "whole_rows", p->whole_documents);
+        json_close(j, '}');
+    }
     json_close(j, '}');
     json_line(j);
 }

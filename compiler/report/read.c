@@ -235,6 +235,14 @@ static void read_head(Reader *r, Plan *p, const cJSON *o) {
     x = list(r, prediction, "library", &p->nlibrary);
     p->library = NEW_ARRAY(r->a, LibraryLine, p->nlibrary + 1);
     EACH(r, "library", i, p->nlibrary, x) read_fields(r, x, IN_LIBRARY, &p->library[i]);
+    x = list(r, prediction, "estimates", &p->nestimates);
+    p->estimates = NEW_ARRAY(r->a, Estimate, p->nestimates + 1);
+    EACH(r, "estimates", i, p->nestimates, x) read_fields(r, x, IN_ESTIMATE, &p->estimates[i]);
+    const cJSON *documents = optional(r, prediction, "documents");
+    enter(r, "documents", -1);
+    if (documents) p->document_length = (int)integer(r, documents, "length", 1, INT32_MAX);
+    if (documents) p->whole_documents = cJSON_IsTrue(member(r, documents, "whole_rows"));
+    leave(r);
     leave(r);
 }
 

@@ -4,14 +4,17 @@
  *
  * op | variant | key | flops | bytes | count | attributes | table | dtype:alignment:shape:stride:limit ... | events
  * attributes: the numbers of the kernel's struct in order; tensors: all of them (results, operands, workspace), "-"
- * where one is absent; `alignment` is log2 of bytes, at most 8; `limit` bounds the values of an index. Variant and key
+ * where one is absent; `alignment` is log2 of bytes, at most 8; `limit` bounds the values of an index; where it is -N,
+ * they number documents of N tokens. Variant and key
  * are those of Cost: the line's first five fields make a point of a device profile. The events that are such a kernel
  * ("micro:e6 micro:e19") stand there for bench/times.py, which knows how long each took. */
 #include "../ir/index_limit.h"
 #include "../ir/ops.h"
+#include "../ir/rules.h"
 #include "report.h"
 
 static int64_t limit_of(const Op *op, const Value *operand) { /* gradients are indexed as their forward op is */
+    if (rule_document_length(op, operand)) return -rule_document_length(op, operand);
     const Op *f = op->origin ? op->origin : op;
     for (int i = 0; i < f->nin && operand; i++)
         if (f->in[i] == operand && index_limit(f, i)) return index_limit(f, i);

@@ -114,6 +114,27 @@ static void mfu_line(FILE *f, const Plan *p, const StepFigures *s) {
     fprintf(f, ", of %.4g TFLOP/s %s\n", p->peak_flops * 1e-12, dtype_name(p->peak_dtype));
 }
 
+/* What of the step's time no measurement tells, and what it was taken for. */
+static void estimate_lines(FILE *f, const Plan *p, double step_us) {
+    Arena *a = p->arena;
+    double rest = 0;
+    int shown = 0;
+    for (int i = 0; i < p->nestimates; i++) {
+        const Estimate *x = &p->estimates[i];
+        if (shown == MAX_HOLDERS) {
+            rest += x->us;
+            continue;
+        }
+        fprintf(f, "%s %s%s%s %s (%.1f %%) %s%s", shown++ ? " ·" : "  not measured:", x->op, *x->variant ? " " : "",
+                x->variant, figure_time(a, x->us), 100 * x->us / step_us, *x->as ? "as " : "by flops and bytes", x->as);
+    }
+    if (rest > 0) fprintf(f, " · %d others %s", p->nestimates - shown, figure_time(a, rest));
+    if (shown) fputc('\n', f);
+    if (p->document_length)
+        fprintf(f, "  documents of %s tokens each%s\n", figure_grouped(a, p->document_length),
+                p->whole_documents ? ", whole rows, as nobody said how long they are: --document-length N" : "");
+}
+
 static void step_line(FILE *f, const Plan *p) {
     StepFigures s = live_step(p);
     if (!s.microbatches || s.step_us <= 0) return;
@@ -127,6 +148,7 @@ static void step_line(FILE *f, const Plan *p) {
     fprintf(f, " · %s %s a %s", figure_grouped(a, tokens ? s.tokens_per_second : s.samples_per_second),
             tokens ? "tok/s" : "samples/s", !strcmp(p->target, "cpu") ? "rank" : "GPU");
     fprintf(f, " · exposed communication %.1f %%\n", 100 * s.exposed_us / s.step_us);
+    estimate_lines(f, p, s.step_us);
     mfu_line(f, p, &s);
 }
 

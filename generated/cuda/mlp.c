@@ -660,10 +660,10 @@ static const sc_event_info events_of_sample[] = {
 
 static const sc_program_info programs[] = {
     {"init", program_init, events_of_init, 11, 11056},
-    {"start", program_start, events_of_start, 1, 1231},
-    {"micro", program_micro, events_of_micro, 33, 135036},
-    {"eval", program_eval, events_of_eval, 16, 67340},
-    {"sample", program_sample, events_of_sample, 13, 56044},
+    {"start", program_start, events_of_start, 1, 1261},
+    {"micro", program_micro, events_of_micro, 33, 140167},
+    {"eval", program_eval, events_of_eval, 16, 76812},
+    {"sample", program_sample, events_of_sample, 13, 56805},
 };
 
 static const sc_storage_info storages[] = {

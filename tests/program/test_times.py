@@ -112,3 +112,58 @@ def test_devices_come_in_the_order_of_their_data_sheets():
             us = {d: predicted(model, options, d, world)["prediction"]["step_us"] for d in ("h100", "h200", "a100", "b200")}
             for a, b in better:
                 check(us[a] <= us[b] * 1.0001, "%s on %d GPUs: %s %.3f ms, %s %.3f ms" % (options, world, a, us[a] / 1e3, b, us[b] / 1e3))
+
+
+ATTENTION = os.path.join(ROOT, "bench", "attention.lua")
+
+
+def attention(options, *more, device="h100"):
+    """(us of attention, us of its gradient, the prediction) of one attention of bench/attention.lua."""
+    plan = json.loads(shardc("inspect", *arguments(ATTENTION, device, 1, 1, options), *more, "--format", "json"))
+    us = {e["op"]: e["duration_us"] for p in plan["programs"] if p["name"] == "micro" for e in p["events"]}
+    return us["attention"], us["attention_grad"], plan["prediction"]
+
+
+def test_attention_takes_what_its_kernel_takes():
+    """One H100 took 0.93 and 3.2 ms without documents (cuDNN), 0.37 and 1.5 ms with documents of 512 tokens (our own kernels)."""
+    sizes = "seq=8192 heads=32 kv_heads=8 width=128"
+    forward, backward, p = attention(sizes)
+    check(abs(forward / 930 - 1) < 0.1 and abs(backward / 3200 - 1) < 0.1, "without documents: %.0f and %.0f us" % (forward, backward))
+    check(not p["estimates"] and "documents" not in p, "a plain attention has estimates: %s" % p["estimates"])
+    forward, backward, p = attention(sizes + " documents=true", "--document-length", "512")
+    check(abs(forward / 370 - 1) < 0.1 and abs(backward / 1500 - 1) < 0.15, "documents of 512: %.0f and %.0f us" % (forward, backward))
+    check(p["documents"] == {"length": 512, "whole_rows": False}, "documents: %s" % p["documents"])
+    whole = attention(sizes + " documents=true")
+    check(whole[2]["documents"] == {"length": 8192, "whole_rows": True} and whole[1] > 5 * backward, "whole rows: %s" % (whole,))
+    dropped = attention(sizes + " dropout=0.1")
+    check(dropped[0] > 3 * 930 and dropped[1] > 3 * 3200, "with dropout: %.0f and %.0f us" % dropped[:2])
+
+
+def test_documents_are_an_assumption_that_is_told():
+    options = arguments(ATTENTION, "h100", 1, 1, "seq=1024 documents=true")
+    text = shardc("predict", *options)
+    check("documents of 1,024 tokens each, whole rows, as nobody said how long they are: --document-length N" in text, text)
+    text = shardc("predict", *options, "--document-length", "100")
+    check("documents of 100 tokens each\n" in text, text)
+    steps = [json.loads(shardc("predict", *options, "--document-length", str(n), "--format", "json"))["prediction"] for n in (64, 256, 1024, 5000)]
+    check(steps[0]["step_us"] < steps[1]["step_us"] < steps[2]["step_us"] == steps[3]["step_us"], "steps %s" % [s["step_us"] for s in steps])
+    bare = shardc("predict", *arguments(ATTENTION, "h100", 1, 1, "seq=1024"), "--document-length", "100")
+    check("documents of" not in bare, "a model without documents: " + bare)
+
+
+def test_what_was_not_measured_is_told():
+    """Every kernel that takes another's time, or its flops' and bytes', is named with its share, and the range grows."""
+    for options, device, op, variant, other in (("precision=fp16 heads=8 documents=true dropout=0.1 causal=false", "h100", "attention_grad", "fp16 own documents dropout", "bf16 own documents"),
+                                                ("precision=fp32 dropout=0.1 documents=true", "h200", "attention", "fp32 causal documents dropout", "fp32 causal documents")):
+        p = attention("seq=512 " + options, device=device)[2]
+        found = [e for e in p["estimates"] if e["op"] == op and e["variant"] == variant]
+        check(len(found) == 1 and found[0]["as"] == other and found[0]["us"] > 0 and found[0]["events"] == 1, "estimates: %s" % p["estimates"])
+        text = shardc("predict", *arguments(ATTENTION, device, 1, 1, "seq=512 " + options))
+        check("not measured: " in text and "%s %s " % (op, variant) in text and "as " + other in text, text)
+        guessed = sum(e["us"] for e in p["estimates"]) / p["step_us"]
+        known = attention("seq=512", device=device)[2]
+        check(abs(p["time_off"] - known["time_off"] - guessed * (0.30 - known["time_off"])) < 1e-6, "off by %g, %g guessed" % (p["time_off"], guessed))
+    for model, options in ((LLAMA3, "size=1b precision=bf16"), (GPT2, "precision=bf16"), (GPT2, "precision=fp32"), (LLAMA3, "size=1b precision=bf16 recompute=selective")):
+        for device in ("h100", "h200"):
+            p = predicted(model, options, device)["prediction"]
+            check(not p["estimates"], "%s %s on %s: %s" % (model, options, device, p["estimates"]))

@@ -72,6 +72,8 @@ static const struct {
     {"power={watts=100,idle=100}", "power.idle must be less than power.watts"},
     {"power={watts=100,flop={fp31=1}}", "power.flop has a key that is no dtype"},
     {"power={watts=100,flop={fp32=1e12}}", "power.flop.fp32 must be the joules of one FLOP"},
+    {"power={watts=100,attention={fp31=1}}", "power.attention has a key that is no dtype"},
+    {"power={watts=100,matmul={bf16=-1}}", "power.matmul.bf16 must be the joules of one FLOP"},
     {"like='h300'", "like = \"h300\": write the name of a built-in profile"},
     {"like='h200'", "like = \"h200\": write the name of a built-in profile"},
     {"beside={all_gather={kernels=11,itself=0}}", "beside.all_gather.kernels must be a share"},

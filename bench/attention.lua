@@ -1,0 +1,22 @@
+-- One attention of given sizes, with documents or dropout where asked for: what bench/times.py lists attention's kernels by.
+local nn, optim = require "nn", require "optim"
+local o = nn.options { batch = 1, seq = 1024, heads = 8, kv_heads = 8, width = 64, causal = true, documents = false, dropout = 0.0,
+                       precision = nn.choice("bf16", "fp16", "fp32"), deterministic = true }
+
+local m = nn.module "Attention"
+m.q = nn.Linear(64, o.heads * o.width, { bias = false })
+m.k = nn.Linear(64, o.kv_heads * o.width, { bias = false })
+m.v = nn.Linear(64, o.kv_heads * o.width, { bias = false })
+function m:forward(x, documents)
+  local function heads(y, n) return nn.reshape(y, o.batch, o.seq, n, o.width) end
+  return nn.attention { q = heads(self.q(x), o.heads), k = heads(self.k(x), o.kv_heads), v = heads(self.v(x), o.kv_heads), causal = o.causal,
+                        documents = o.documents and documents or nil, dropout = o.dropout }
+end
+nn.fully_shard(m, o.precision ~= "fp32" and { mp_policy = { param_dtype = o.precision, reduce_dtype = "fp32" } } or {})
+
+return nn.training {
+  model = m, deterministic = o.deterministic,
+  batch = { x = nn.input("fp32", { o.batch, o.seq, 64 }), documents = nn.input("int32", { o.batch, o.seq }) },
+  loss = function(model, b) return nn.mean(nn.cast(model(b.x, b.documents), "fp32")) end,
+  optimizer = optim.SGD { lr = 1 },
+}
