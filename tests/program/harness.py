@@ -52,7 +52,32 @@ def long(test):
     return test
 
 
-def command(args, timeout=300, env=None, cwd=ROOT, stdin=None, stdin_file=None):
+# Seconds after which a test gives up what should have ended by itself. A busy machine takes as long as it takes; where something has to be
+# noticed soon, the test arranges that it would otherwise take longer than this.
+HANG = 600
+MANY = 6 * HANG  # of a command that runs many tests, or compiles the compiler
+
+
+def until(true, what):
+    """Waits for true() to be so."""
+    end = time.monotonic() + HANG
+    while not true():
+        check(time.monotonic() < end, "waited in vain for " + what)
+        time.sleep(0.02)
+
+
+def patiently(test):
+    """A test of something that comes to pass after a while, and nobody tells when: test(seconds) waits so long. A busy machine may need more,
+    so what fails is tried with more; what fails then has failed."""
+    for seconds in 0.5, 3, 20:
+        try:
+            return test(seconds)
+        except Failure as e:
+            failed = e
+    raise failed
+
+
+def command(args, timeout=HANG, env=None, cwd=ROOT, stdin=None, stdin_file=None):
     """Runs a command, returns (exit code, stdout, stderr). stdin: text; stdin_file: an open file;
     env: what differs from our environment, None where a variable shall not be."""
     e = {k: v for k, v in dict(os.environ, **(env or {})).items() if v is not None}
@@ -65,6 +90,25 @@ def must(args, **kw):
     rc, out, err = command(args, **kw)
     check(rc == 0, "exit %d from: %s\n%s%s" % (rc, " ".join(args), out[-3000:], err[-3000:]))
     return out
+
+
+# ── processors ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+CORES = {  # what OpenBLAS has kernels for: what a processor needs to run them, as /proc/cpuinfo has it
+    "Nehalem": "sse4_2", "Haswell": "avx2 fma", "Zen": "avx2 fma", "SkylakeX": "avx512f avx512cd avx512bw avx512dq avx512vl",
+    "Cooperlake": "avx512f avx512vl avx512_bf16", "Sapphirerapids": "avx512f avx512vl avx512_bf16 amx_tile amx_bf16"}
+
+
+def cores(program):
+    """{processor, as OpenBLAS names it: the environment in which it takes the kernels for it}, of those that this processor can run. The first
+    is the one that OpenBLAS takes as things stand. program: one that is linked with it, and an argument with which it ends soon."""
+    flags = set(re.search(r"^flags\s*:(.*)", open("/proc/cpuinfo").read() + "\nflags:", re.M).group(1).split())
+    found = {}
+    for env in ({}, *({"OPENBLAS_CORETYPE": c} for c, needs in CORES.items() if flags.issuperset(needs.split()))):
+        _, out, err = command(program, env=dict(env, OPENBLAS_VERBOSE="2"))
+        taken = re.search(r"^Core: (.*)$", out + err, re.M)  # a build of OpenBLAS that does not know a name takes its own choice
+        if taken or not env:
+            found.setdefault(taken.group(1) if taken else "the only one", env)
+    return found
 
 
 # ── files that tests make: gone when nobody needs them ───────────────────────────────────────────────────────────────────
@@ -262,7 +306,7 @@ def library(name, *flags):
     return shared(name + ".so", lambda path: must(["gcc", "-O1", *flags, "-shared", "-fPIC", source, "-o", path, "-ldl"]))
 
 
-def train(binary, *args, records=None, env=None, timeout=300):
+def train(binary, *args, records=None, env=None, timeout=HANG):
     """Runs a training program (records: the file that `--data -` reads) and holds it to promises P1 and P2: arenas as predicted,
     nothing allocated between the first step and the last, red zones intact. Returns its output."""
     found = os.path.join(scratch("train"), "allocations")
@@ -277,7 +321,7 @@ def train(binary, *args, records=None, env=None, timeout=300):
     return out
 
 
-def run(binary, *args, records=None, env=None, timeout=300):
+def run(binary, *args, records=None, env=None, timeout=HANG):
     """Trains; returns (log lines as dicts, exported weights as {name: (dtype, shape, bytes)})."""
     folder = scratch("run")
     log, weights = os.path.join(folder, "log.jsonl"), os.path.join(folder, "weights.safetensors")
@@ -292,6 +336,11 @@ def read_log(path):
 
 def steps(log):
     return [line for line in log if "loss" in line and "step" in line]
+
+
+def trains(log):
+    """Whether a run that logs there has come to its first step."""
+    return os.path.exists(log) and '"loss"' in open(log).read()
 
 
 def losses(log):
