@@ -1,7 +1,7 @@
 """One run at a time in a build folder: `alone.py FOLDER COMMAND...` runs the command when nobody else builds or tests there, and says
 whom it waits for. What runs under it, run.py and make included, asks again and goes on at once.
 
-Relies on: flock, which ends with the processes that hold it. Relied on by: Makefile (check, test, fuzz), run.py."""
+Relies on: flock, which ends with the processes that hold it. Relied on by: Makefile (check, test, fuzz), run.py, harness.py."""
 import errno
 import fcntl
 import os

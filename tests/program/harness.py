@@ -1,6 +1,6 @@
 """What every program test uses: building, running, reading logs and safetensors, comparing.
 
-Relies on: python3's standard library, build/shardc, build/libsc_cpu*.a.
+Relies on: alone.py, python3's standard library, build/shardc, build/libsc_cpu*.a.
 Relied on by: tests/program/test_*.py, run.py, tests/golden."""
 import array
 import hashlib
@@ -12,9 +12,12 @@ import re
 import shutil
 import struct
 import subprocess
+import sys
 import tempfile
 import threading
 import time
+
+import alone
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 TESTS = os.path.join(ROOT, "tests", "program")
@@ -24,7 +27,7 @@ BUILD = os.environ.get("SHARDC_BUILD", os.path.join(ROOT, "build"))
 SHARDC = os.path.join(BUILD, "shardc")
 WORK = os.path.join(BUILD, "tests", "work")
 BUDGET = 1 << 30  # bytes of programs that stay for tests to come; a program is 27 MB
-LOCK = threading.Lock()
+LOCK, WORKING = threading.Lock(), threading.Lock()
 PROGRAMS = {}  # folder: Program, the least recently asked for first
 SHARED = {}  # name: lock
 COUNTS = {"built": 0, "most": 0}
@@ -52,10 +55,9 @@ def long(test):
     return test
 
 
-# Seconds after which a test gives up what should have ended by itself. A busy machine takes as long as it takes; where something has to be
-# noticed soon, the test arranges that it would otherwise take longer than this.
-HANG = 600
-MANY = 6 * HANG  # of a command that runs many tests, or compiles the compiler
+# Seconds after which a test gives up what should have ended by itself, and what computes. A busy machine takes as long as it takes; where
+# something has to be noticed soon, the test arranges that it would otherwise take longer than this.
+HANG, MANY = 600, 3600
 
 
 def until(true, what):
@@ -77,7 +79,7 @@ def patiently(test):
     raise failed
 
 
-def command(args, timeout=HANG, env=None, cwd=ROOT, stdin=None, stdin_file=None):
+def command(args, timeout=MANY, env=None, cwd=ROOT, stdin=None, stdin_file=None):
     """Runs a command, returns (exit code, stdout, stderr). stdin: text; stdin_file: an open file;
     env: what differs from our environment, None where a variable shall not be."""
     e = {k: v for k, v in dict(os.environ, **(env or {})).items() if v is not None}
@@ -197,19 +199,25 @@ def leave(failed):
         shutil.rmtree(WORK, ignore_errors=True)
 
 
+def work():
+    """The folder of what tests make, for us alone: run.py has seen to that; who calls from elsewhere may have to wait."""
+    with WORKING:
+        alone.alone(BUILD, os.path.basename(sys.argv[0]))
+        os.makedirs(WORK, exist_ok=True)
+    return WORK
+
+
 def scratch(name):
     """A new folder; it stays while its scope lasts."""
-    os.makedirs(WORK, exist_ok=True)
-    MINE.scope.folders.append(tempfile.mkdtemp(prefix=name + "-", dir=WORK))
+    MINE.scope.folders.append(tempfile.mkdtemp(prefix=name + "-", dir=work()))
     return MINE.scope.folders[-1]
 
 
 def shared(name, make):
     """A file or folder of all tests; the first to ask has it made: make(path)."""
-    path = os.path.join(WORK, name)
+    path = os.path.join(work(), name)
     with SHARED.setdefault(name, threading.Lock()):
         if not os.path.exists(path):
-            os.makedirs(WORK, exist_ok=True)
             make(path + ".part")
             os.rename(path + ".part", path)
     return path
@@ -306,7 +314,7 @@ def library(name, *flags):
     return shared(name + ".so", lambda path: must(["gcc", "-O1", *flags, "-shared", "-fPIC", source, "-o", path, "-ldl"]))
 
 
-def train(binary, *args, records=None, env=None, timeout=HANG):
+def train(binary, *args, records=None, env=None, timeout=MANY):
     """Runs a training program (records: the file that `--data -` reads) and holds it to promises P1 and P2: arenas as predicted,
     nothing allocated between the first step and the last, red zones intact. Returns its output."""
     found = os.path.join(scratch("train"), "allocations")
@@ -321,7 +329,7 @@ def train(binary, *args, records=None, env=None, timeout=HANG):
     return out
 
 
-def run(binary, *args, records=None, env=None, timeout=HANG):
+def run(binary, *args, records=None, env=None, timeout=MANY):
     """Trains; returns (log lines as dicts, exported weights as {name: (dtype, shape, bytes)})."""
     folder = scratch("run")
     log, weights = os.path.join(folder, "log.jsonl"), os.path.join(folder, "weights.safetensors")

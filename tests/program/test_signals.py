@@ -263,11 +263,11 @@ def test_before_the_first_step():
     """While a state is read there is nothing to save: the run ends at once, and the state stays."""
     b, state = program(), os.path.join(scratch("before"), "state")
     must([b, "--data", corpus(), "--steps", "2", "--save", state])
-    r = Run(b, "--data", corpus(), *FOREVER, "--resume", state, "--save", state, slow=("pread", 1000 * HANG))
+    r = Run(b, "--data", corpus(), *FOREVER, "--resume", state, "--save", state, slow=("pread", 200))
     r.ranks()
     r.get_slow()
     r.p.send_signal(TERM)
-    r.end(143, r"stopped at step 2\n", within=HANG / 2)
+    r.end(143, r"stopped at step 2\n")  # one that began to train would save
     check(state_of(state)["step"] == 2, "another state")
 
 
