@@ -11,7 +11,7 @@ import signal
 import subprocess
 import time
 
-from harness import HANG, ROOT, SHARDC, build, check, corpus, library, must, patiently, read_log, read_safetensors, same_run, scratch, trains, until, waits
+from harness import HANG, ROOT, SHARDC, build, check, corpus, in_time, library, must, patiently, read_log, read_safetensors, same_run, scratch, trains, until, waits
 
 PORTS = itertools.count(10000 + os.getpid() % 20000)
 
@@ -55,15 +55,15 @@ class Ranks:
         return int(children()[0])
 
     def wait(self, timeout=HANG):
-        """(exit codes, standard outputs, all that was said on standard error, but for whom ranks wait for: a busy machine starts them late)"""
+        """(exit codes, standard outputs, all that was said on standard error, in_time)"""
         try:
             ends = {k: p.communicate(timeout=timeout) for k, p in sorted(self.all.items())}
         finally:
             for p in self.all.values():
                 p.kill()
         err = "".join(e.decode() for _, e in ends.values())
-        self.told, err = [re.findall("^shardc: waiting for .*$", err, re.M), re.sub("(?m)^shardc: waiting for .*\n", "", err)]
-        return [self.all[k].returncode for k in ends], [o.decode() for o, _ in ends.values()], err
+        self.told = re.findall("^shardc: waiting for .*$", err, re.M)
+        return [self.all[k].returncode for k in ends], [o.decode() for o, _ in ends.values()], in_time(err)
 
 
 def test_launched_ranks_compute_the_same():
