@@ -80,10 +80,10 @@ def patiently(test):
 
 
 def command(args, timeout=MANY, env=None, cwd=ROOT, stdin=None, stdin_file=None):
-    """Runs a command, returns (exit code, stdout, stderr). stdin: text; stdin_file: an open file;
+    """Runs a command, returns (exit code, stdout, stderr). stdin: text; stdin_file: an open file; without either it reads nothing;
     env: what differs from our environment, None where a variable shall not be."""
     e = {k: v for k, v in dict(os.environ, **(env or {})).items() if v is not None}
-    given = {"stdin": stdin_file} if stdin_file else {"input": stdin}
+    given = {"stdin": stdin_file or subprocess.DEVNULL} if stdin is None else {"input": stdin}
     p = subprocess.run(args, capture_output=True, text=True, errors="replace", timeout=timeout, env=e, cwd=cwd, **given)
     return p.returncode, p.stdout, p.stderr
 

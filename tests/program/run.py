@@ -77,13 +77,16 @@ def one(name, test):
     return ok
 
 
-def hear_signals():
-    """Who starts us may ignore signals (`&`, some launchers), or block them, and our children would be born deaf. SIGHUP stays as nohup wants
-    it: the tests that send it see to it themselves."""
+def as_from_a_shell():
+    """Who starts us may ignore signals (`&`, some launchers), or block them, and our children would be born deaf; within an allocation or a
+    launcher's job they would take themselves for ranks of it. SIGHUP stays as nohup wants it: the tests that send it see to it themselves."""
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     for s in signal.SIGTERM, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGCHLD:
         signal.signal(s, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    for name in list(os.environ):
+        if re.match(r"((LOCAL_|GROUP_)?RANK|(LOCAL_)?WORLD_SIZE|MASTER_(ADDR|PORT)|(SLURM|OMPI|PMIX?|MPI|PRTE)_\w+|SHARDC_(PATIENCE|PORT))$", name):
+            del os.environ[name]
 
 
 def main():
@@ -99,7 +102,7 @@ def main():
             re.compile(pattern)
         except re.error as e:
             a.error("%s is no regular expression: %s" % (pattern, e))
-    hear_signals()
+    as_from_a_shell()
     alone.alone(o.build, "tests/program/run.py")
     os.environ["SHARDC_BUILD"] = os.path.abspath(o.build)
     os.environ["SHARDC_CHECK"] = "1"  # the compiler checks its graph after every pass

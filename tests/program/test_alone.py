@@ -60,13 +60,15 @@ def test_another_folder_is_another():
     second.wait()
 
 
-def test_children_hear_signals():
-    """Whatever the caller ignores or blocks, but for SIGHUP, which is nohup's."""
-    show = "import signal, subprocess, run; run.hear_signals(); print(subprocess.run(['grep', '^Sig[BI]', '/proc/self/status'], capture_output=True, text=True).stdout)"
+def test_children_start_as_from_a_shell():
+    """Whatever the caller ignores or blocks, but for SIGHUP, which is nohup's; and they are nobody's ranks."""
+    show = "import os, subprocess, run; run.as_from_a_shell(); print(subprocess.run(['grep', '^Sig[BI]', '/proc/self/status'], capture_output=True, text=True).stdout, *os.environ)"
     deaf = "import os, signal, sys; [signal.signal(s, signal.SIG_IGN) for s in (1, 2, 3, 10, 12, 14, 15, 17)]; signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 16)); os.execv(sys.executable, sys.argv[1:])"
-    out = must([sys.executable, "-c", deaf, sys.executable, "-c", show], cwd=TESTS)
+    theirs = ["RANK", "WORLD_SIZE", "LOCAL_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_NAMESPACE", "MPI_LOCALNRANKS", "SHARDC_PATIENCE"]
+    out = must([sys.executable, "-c", deaf, sys.executable, "-c", show], cwd=TESTS, env=dict({k: "1" for k in theirs}, PALM="1"))
     blocked, ignored = (int(re.search(k + r":\s*(\w+)", out)[1], 16) for k in ("SigBlk", "SigIgn"))
     check(blocked == 0 and ignored == 1 << signal.SIGHUP - 1, out)
+    check("PALM" in out.split() and not set(theirs) & set(out.split()), out)
 
 
 def test_kernels_are_tested_on_every_processor_at_hand():
