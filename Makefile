@@ -165,14 +165,14 @@ demo: ## install what is missing, predict, show a schedule, train a byte-level G
 # One of these at a time in a build folder: a second one waits, and says for whom.
 ALONE := /usr/bin/python3 tests/program/alone.py $(B) $(MAKE) --no-print-directory
 check: ## before a commit: unit tests, lint, generated/, tests/recorded.json; with T=regex all tests of any kind whose names match
-	@$(ALONE) check-alone
+	+@$(ALONE) check-alone
 check-alone: all unit
 	@/usr/bin/python3 tests/program/run.py --build $(B) $(if $(T),--named '$(T)',--only '^generated\.')
 # No test here runs a GPU's code. Where `make cuda` has made no library, one is made of kernels that are hardly optimized, in a sixth of
 # the time, and goes when the tests have ended: nobody is to train with it.
 QUICK := $(if $(wildcard $(B)/libsc_cuda.a),,NVOPT='-Ofc max')
 test: setup ## install what is missing, build everything, run every test
-	@$(ALONE) test-alone
+	+@$(ALONE) test-alone
 test-alone:
 	@$(MAKE) --no-print-directory -j3 all unit libs-asan libs-tsan unit-fp64 libs-portable unit-asan fuzzers cuda $(QUICK)
 	@/usr/bin/python3 tests/program/run.py --build $(B)$(if $(QUICK),; status=$$?; rm -f $(B)/libsc_cuda.a $(B)/sc_calibrate; exit $$status)
@@ -189,7 +189,7 @@ gpu-bench: gpu-bench-build ## build and measure them
 bench: all ## measure GPT-2 on the CPU target
 	@/usr/bin/python3 bench/cpu_gpt2.py --build $(B)
 fuzz: ## libFuzzer over the readers of foreign bytes
-	@$(ALONE) fuzz-alone
+	+@$(ALONE) fuzz-alone
 fuzz-alone: all fuzzers
 	@/usr/bin/python3 tests/program/run.py --build $(B) --no-unit --only '^fuzz'
 lint: ## clang-format and the architecture lint
