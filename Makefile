@@ -162,12 +162,18 @@ demo: ## install what is missing, predict, show a schedule, train a byte-level G
 	@sh tests/setup.sh
 	@$(MAKE) --no-print-directory all
 	@sh tests/demo.sh $(B)
-check: all unit ## before a commit: unit tests, lint, generated/, tests/recorded.json; with T=regex all tests of any kind whose names match
+# One of these at a time in a build folder: a second one waits, and says for whom.
+ALONE := /usr/bin/python3 tests/program/alone.py $(B) $(MAKE) --no-print-directory
+check: ## before a commit: unit tests, lint, generated/, tests/recorded.json; with T=regex all tests of any kind whose names match
+	+@$(ALONE) check-alone
+check-alone: all unit
 	@/usr/bin/python3 tests/program/run.py --build $(B) $(if $(T),--named '$(T)',--only '^generated\.')
 # No test here runs a GPU's code. Where `make cuda` has made no library, one is made of kernels that are hardly optimized, in a sixth of
 # the time, and goes when the tests have ended: nobody is to train with it.
 QUICK := $(if $(wildcard $(B)/libsc_cuda.a),,NVOPT='-Ofc max')
 test: setup ## install what is missing, build everything, run every test
+	+@$(ALONE) test-alone
+test-alone:
 	@$(MAKE) --no-print-directory -j3 all unit libs-asan libs-tsan unit-fp64 libs-portable unit-asan fuzzers cuda $(QUICK)
 	@/usr/bin/python3 tests/program/run.py --build $(B)$(if $(QUICK),; status=$$?; rm -f $(B)/libsc_cuda.a $(B)/sc_calibrate; exit $$status)
 # On GPUs. What needs the compiler and what needs the GPUs may run on two machines: gpu-build and gpu-bench-build leave folders.
@@ -182,7 +188,9 @@ gpu-bench: gpu-bench-build ## build and measure them
 	@python3 bench/gpu.py run --build $(B)/gpu-bench $(WORKLOADS)
 bench: all ## measure GPT-2 on the CPU target
 	@/usr/bin/python3 bench/cpu_gpt2.py --build $(B)
-fuzz: all fuzzers ## libFuzzer over the readers of foreign bytes
+fuzz: ## libFuzzer over the readers of foreign bytes
+	+@$(ALONE) fuzz-alone
+fuzz-alone: all fuzzers
 	@/usr/bin/python3 tests/program/run.py --build $(B) --no-unit --only '^fuzz'
 lint: ## clang-format and the architecture lint
 	clang-format --dry-run -Werror $$(git ls-files '*.c' '*.h' | grep -v '^generated/')
@@ -203,4 +211,4 @@ clean: ## remove the build folder
 	rm -rf $(B)
 
 -include $(COMPILER_OBJ:.o=.d) $(HOST_OBJ:.o=.d) $(CPU_OBJ:.o=.d) $(CUDA_OBJ:.o=.d) $(CALIBRATE_OBJ:.o=.d) $(HOST_KERNEL_OBJ:.o=.d) $(B)/compiler/main.d $(wildcard $(U)/*.d)
-.PHONY: FORCE all help check cuda gpu-build gpu-test gpu-bench-build gpu-bench unit unit-asan unit-fp64 fuzz fuzzers setup demo test bench lint generated install clean
+.PHONY: FORCE all help check check-alone cuda gpu-build gpu-test gpu-bench-build gpu-bench unit unit-asan unit-fp64 fuzz fuzz-alone fuzzers setup demo test test-alone bench lint generated install clean

@@ -13,7 +13,7 @@ import subprocess
 import time
 import zlib
 
-from harness import Failure, check, scratch
+from harness import HANG, Failure, check, scratch
 
 CODES = {"ArrowUp": 38, "ArrowDown": 40, "ArrowLeft": 37, "ArrowRight": 39, "Enter": 13, "Escape": 27, "Tab": 9}
 
@@ -108,7 +108,7 @@ class Browser:
         line, self.buffer = self.buffer.split(b"\0", 1)
         return json.loads(line)
 
-    def ask(self, method, timeout=120, **params):
+    def ask(self, method, timeout=HANG, **params):
         self.last += 1
         me, until = self.last, time.monotonic() + timeout
         text = {"id": me, "method": method, "params": params}
@@ -146,7 +146,7 @@ class Browser:
         """A file, or an address."""
         self.complaints, self.requests, self.loaded = [], [], False
         self.ask("Page.navigate", url=path if "://" in path else "file://" + path)
-        until = time.monotonic() + 120
+        until = time.monotonic() + HANG
         while not self.loaded:
             self.note(self.message(until))
         self.settle()

@@ -1,6 +1,6 @@
 """What every program test uses: building, running, reading logs and safetensors, comparing.
 
-Relies on: python3's standard library, build/shardc, build/libsc_cpu*.a.
+Relies on: alone.py, python3's standard library, build/shardc, build/libsc_cpu*.a.
 Relied on by: tests/program/test_*.py, run.py, tests/golden."""
 import array
 import hashlib
@@ -12,9 +12,12 @@ import re
 import shutil
 import struct
 import subprocess
+import sys
 import tempfile
 import threading
 import time
+
+import alone
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 TESTS = os.path.join(ROOT, "tests", "program")
@@ -24,7 +27,7 @@ BUILD = os.environ.get("SHARDC_BUILD", os.path.join(ROOT, "build"))
 SHARDC = os.path.join(BUILD, "shardc")
 WORK = os.path.join(BUILD, "tests", "work")
 BUDGET = 1 << 30  # bytes of programs that stay for tests to come; a program is 27 MB
-LOCK = threading.Lock()
+LOCK, WORKING = threading.Lock(), threading.Lock()
 PROGRAMS = {}  # folder: Program, the least recently asked for first
 SHARED = {}  # name: lock
 COUNTS = {"built": 0, "most": 0}
@@ -52,19 +55,67 @@ def long(test):
     return test
 
 
-def command(args, timeout=300, env=None, cwd=ROOT, stdin=None, stdin_file=None):
-    """Runs a command, returns (exit code, stdout, stderr). stdin: text; stdin_file: an open file;
+# Seconds after which a test gives up what should have ended by itself, and what computes. A busy machine takes as long as it takes; where
+# something has to be noticed soon, the test arranges that it would otherwise take longer than this.
+HANG, MANY = 600, 3600
+
+
+def until(true, what):
+    """Waits for true() to be so."""
+    end = time.monotonic() + HANG
+    while not true():
+        check(time.monotonic() < end, "waited in vain for " + what)
+        time.sleep(0.02)
+
+
+def patiently(test):
+    """A test of something that comes to pass after a while, and nobody tells when: test(seconds) waits so long. A busy machine may need more,
+    so what fails is tried with more; what fails then has failed."""
+    for seconds in 0.5, 3, 20:
+        try:
+            return test(seconds)
+        except Failure as e:
+            failed = e
+    raise failed
+
+
+def command(args, timeout=MANY, env=None, cwd=ROOT, stdin=None, stdin_file=None):
+    """Runs a command, returns (exit code, stdout, stderr). stdin: text; stdin_file: an open file; without either it reads nothing;
     env: what differs from our environment, None where a variable shall not be."""
     e = {k: v for k, v in dict(os.environ, **(env or {})).items() if v is not None}
-    given = {"stdin": stdin_file} if stdin_file else {"input": stdin}
+    given = {"stdin": stdin_file or subprocess.DEVNULL} if stdin is None else {"input": stdin}
     p = subprocess.run(args, capture_output=True, text=True, errors="replace", timeout=timeout, env=e, cwd=cwd, **given)
     return p.returncode, p.stdout, p.stderr
+
+
+def in_time(err):
+    """What was said on standard error, but for lines by which a run tells that something takes a while, as it may on a busy machine."""
+    return re.sub(r"(?m)^shardc: (waiting for|stopping as soon as) .*\n", "", err)
 
 
 def must(args, **kw):
     rc, out, err = command(args, **kw)
     check(rc == 0, "exit %d from: %s\n%s%s" % (rc, " ".join(args), out[-3000:], err[-3000:]))
     return out
+
+
+# ── processors ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+CORES = {  # what OpenBLAS has kernels for: what a processor needs to run them, as /proc/cpuinfo has it
+    "Nehalem": "sse4_2", "Haswell": "avx2 fma", "Zen": "avx2 fma", "SkylakeX": "avx512f avx512cd avx512bw avx512dq avx512vl",
+    "Cooperlake": "avx512f avx512vl avx512_bf16", "Sapphirerapids": "avx512f avx512vl avx512_bf16 amx_tile amx_bf16"}
+
+
+def cores(program):
+    """{processor, as OpenBLAS names it: the environment in which it takes the kernels for it}, of those that this processor can run. The first
+    is the one that OpenBLAS takes as things stand. program: one that is linked with it, and an argument with which it ends soon."""
+    flags = set(re.search(r"^flags\s*:(.*)", open("/proc/cpuinfo").read() + "\nflags:", re.M).group(1).split())
+    found = {}
+    for env in ({}, *({"OPENBLAS_CORETYPE": c} for c, needs in CORES.items() if flags.issuperset(needs.split()))):
+        _, out, err = command(program, env=dict(env, OPENBLAS_VERBOSE="2"))
+        taken = re.search(r"^Core: (.*)$", out + err, re.M)  # a build of OpenBLAS that does not know a name takes its own choice
+        if taken or not env:
+            found.setdefault(taken.group(1) if taken else "the only one", env)
+    return found
 
 
 # ── files that tests make: gone when nobody needs them ───────────────────────────────────────────────────────────────────
@@ -153,19 +204,25 @@ def leave(failed):
         shutil.rmtree(WORK, ignore_errors=True)
 
 
+def work():
+    """The folder of what tests make, for us alone: run.py has seen to that; who calls from elsewhere may have to wait."""
+    with WORKING:
+        alone.alone(BUILD, os.path.basename(sys.argv[0]))
+        os.makedirs(WORK, exist_ok=True)
+    return WORK
+
+
 def scratch(name):
     """A new folder; it stays while its scope lasts."""
-    os.makedirs(WORK, exist_ok=True)
-    MINE.scope.folders.append(tempfile.mkdtemp(prefix=name + "-", dir=WORK))
+    MINE.scope.folders.append(tempfile.mkdtemp(prefix=name + "-", dir=work()))
     return MINE.scope.folders[-1]
 
 
 def shared(name, make):
     """A file or folder of all tests; the first to ask has it made: make(path)."""
-    path = os.path.join(WORK, name)
+    path = os.path.join(work(), name)
     with SHARED.setdefault(name, threading.Lock()):
         if not os.path.exists(path):
-            os.makedirs(WORK, exist_ok=True)
             make(path + ".part")
             os.rename(path + ".part", path)
     return path
@@ -262,7 +319,7 @@ def library(name, *flags):
     return shared(name + ".so", lambda path: must(["gcc", "-O1", *flags, "-shared", "-fPIC", source, "-o", path, "-ldl"]))
 
 
-def train(binary, *args, records=None, env=None, timeout=300):
+def train(binary, *args, records=None, env=None, timeout=MANY):
     """Runs a training program (records: the file that `--data -` reads) and holds it to promises P1 and P2: arenas as predicted,
     nothing allocated between the first step and the last, red zones intact. Returns its output."""
     found = os.path.join(scratch("train"), "allocations")
@@ -277,7 +334,7 @@ def train(binary, *args, records=None, env=None, timeout=300):
     return out
 
 
-def run(binary, *args, records=None, env=None, timeout=300):
+def run(binary, *args, records=None, env=None, timeout=MANY):
     """Trains; returns (log lines as dicts, exported weights as {name: (dtype, shape, bytes)})."""
     folder = scratch("run")
     log, weights = os.path.join(folder, "log.jsonl"), os.path.join(folder, "weights.safetensors")
@@ -292,6 +349,11 @@ def read_log(path):
 
 def steps(log):
     return [line for line in log if "loss" in line and "step" in line]
+
+
+def trains(log):
+    """Whether a run that logs there has come to its first step."""
+    return os.path.exists(log) and '"loss"' in open(log).read()
 
 
 def losses(log):

@@ -12,7 +12,7 @@ import threading
 import time
 
 from browser import Browser
-from harness import BUILD, Failure, check
+from harness import BUILD, HANG, Failure, check
 
 APPEND, FINALIZE, QUERY = 1, 2, 3  # TraceProcessorRpc.TraceProcessorMethod
 
@@ -131,7 +131,7 @@ class TraceProcessor:
 
     def reply(self):
         """The fields of the next TraceProcessorRpc, a list for each number."""
-        until = time.monotonic() + 120
+        until = time.monotonic() + HANG
         while not self.waiting:
             got = self.browser.run("replies.splice(0)")
             self.waiting = [m for text in got for number, m in fields(base64.b64decode(text)) if number == 1]

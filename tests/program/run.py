@@ -4,7 +4,7 @@ Three tests compute side by side, on two cores too: a test also waits for the di
 marked `waits` (harness.py) mostly wait for time to pass: they run in a queue of their own, beside the three. Those marked `long` are
 begun first.
 
-Relies on: harness.py, the unit binaries that the Makefile builds.
+Relies on: alone.py, harness.py, the unit binaries that the Makefile builds.
 Relied on by: make test, make check, test_diagnostics.py, test_sanitizers.py."""
 import argparse
 import concurrent.futures
@@ -20,11 +20,12 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 UNITS = "unit_compiler", "unit_kernels", "unit_runtime", "unit_host"
 sys.path.insert(0, HERE)
+import alone  # noqa: E402
 
 
-def criterion(path, *args):
+def criterion(path, *args, env={}):
     """Returns (passed, failed, output)."""
-    p = subprocess.run([path, "-j2", "--ascii", *args], capture_output=True, text=True, errors="replace", timeout=900)
+    p = subprocess.run([path, "-j2", "--ascii", *args], capture_output=True, text=True, errors="replace", timeout=3600, env=dict(os.environ, **env))
     text = p.stdout + p.stderr
     m = re.findall(r"Tested: (\d+) \| Passing: (\d+) \| Failing: (\d+) \| Crashing: (\d+)", text)
     if not m:
@@ -39,7 +40,7 @@ def criterion(path, *args):
 def suites(path, pattern):
     """{suite: names of its tests} of those whose suite/name matches."""
     found, suite = {}, None
-    for line in subprocess.run([path, "--list"], capture_output=True, text=True, check=True, timeout=60).stdout.splitlines():
+    for line in subprocess.run([path, "--list"], capture_output=True, text=True, check=True).stdout.splitlines():
         head = re.match(r"(\w+): \d+ tests?$", line)
         name = re.search(r"(\w+)$", line)
         if head:
@@ -50,15 +51,18 @@ def suites(path, pattern):
 
 
 def run_units(build, pattern):
+    """Of all tests, or of those whose names match. Those of the kernels run once for each processor for which OpenBLAS has kernels that run
+    here: what they sum up differs in its last digits."""
     passed = failed = 0
     for unit in UNITS:
         path = os.path.join(build, unit)
         for args in [[]] if not pattern else [["--filter", "%s/@(%s)" % (s, "|".join(n))] for s, n in suites(path, pattern).items()]:
-            good, bad, text = criterion(path, *args)
-            passed, failed = passed + good, failed + bad
-            print("%-34s %4d passed, %d failed%s" % (unit, good, bad, "  " + args[1] if args else ""), flush=True)
-            if bad:
-                print(text)
+            for core, env in harness.cores([path, "--list"]).items() if unit == "unit_kernels" else [("", {})]:
+                good, bad, text = criterion(path, *args, env=env)
+                passed, failed = passed + good, failed + bad
+                print("%-34s %4d passed, %d failed%s" % (unit + (core and " on " + core), good, bad, "  " + args[1] if args else ""), flush=True)
+                if bad:
+                    print(text)
     return passed, failed
 
 
@@ -71,6 +75,18 @@ def one(name, test):
         ok, note = False, "%s: %s" % (type(e).__name__, e)
     print("%-4s %-50s %6.1f s %6.1f s CPU  %s" % ("ok" if ok else "FAIL", name, time.monotonic() - start, harness.cpu_seconds() - cpu, note or ""), flush=True)
     return ok
+
+
+def as_from_a_shell():
+    """Who starts us may ignore signals (`&`, some launchers), or block them, and our children would be born deaf; within an allocation or a
+    launcher's job they would take themselves for ranks of it. SIGHUP stays as nohup wants it: the tests that send it see to it themselves."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    for s in signal.SIGTERM, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGCHLD:
+        signal.signal(s, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for name in list(os.environ):
+        if re.match(r"((LOCAL_|GROUP_)?RANK|(LOCAL_)?WORLD_SIZE|MASTER_(ADDR|PORT)|(SLURM|OMPI|PMIX?|MPI|PRTE)_\w+|SHARDC_(PATIENCE|PORT))$", name):
+            del os.environ[name]
 
 
 def main():
@@ -86,7 +102,8 @@ def main():
             re.compile(pattern)
         except re.error as e:
             a.error("%s is no regular expression: %s" % (pattern, e))
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # who is started by `&` is born deaf, and its children with it
+    as_from_a_shell()
+    alone.alone(o.build, "tests/program/run.py")
     os.environ["SHARDC_BUILD"] = os.path.abspath(o.build)
     os.environ["SHARDC_CHECK"] = "1"  # the compiler checks its graph after every pass
     global harness

@@ -44,7 +44,7 @@ def addresses(model, world, *options):
     with open(os.path.join(folder, "words.c"), "w") as f:
         f.write(WORDS)
     must(["gcc", "-std=gnu17", "-O0", "-I", os.path.join(ROOT, "runtime"), os.path.join(folder, "x.c"), os.path.join(folder, "words.c"),
-          "-Wl,--unresolved-symbols=ignore-all", "-o", os.path.join(folder, "words")], timeout=600, cwd=folder)
+          "-Wl,--unresolved-symbols=ignore-all", "-o", os.path.join(folder, "words")], cwd=folder)
     said = {tuple(map(int, line.split())) for line in must([os.path.join(folder, "words")]).splitlines()}
     with open(os.path.join(folder, "x.plan.json")) as f:
         plan = json.load(f)

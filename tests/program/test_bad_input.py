@@ -40,7 +40,7 @@ def answers():
             if not m:
                 continue  # a part of another one
             more = lines[1][len("-- args: "):].split() if lines[1].startswith("-- args: ") else []
-            ANSWERS[name] = expect([SHARDC, "predict", os.path.join(BAD, name), *more], 1, m.group(1).strip(), timeout=30)
+            ANSWERS[name] = expect([SHARDC, "predict", os.path.join(BAD, name), *more], 1, m.group(1).strip())
     return ANSWERS
 
 
@@ -288,17 +288,17 @@ def test_pipes_and_devices():
     out = os.path.join(folder, "x.bin")
     for args, p in ((["predict", pipe], pipe), (["predict", MLP, "--policy", pipe], pipe), (["predict", MLP, "--device", pipe], pipe),
                     (["verify", plan], plan), (["data", plan, "-o", out], plan)):
-        expect([SHARDC, *args], 1, "^shardc: " + says % p, timeout=20)
-    expect([SHARDC, "predict", bridge], 1, r"bridge\.lua:2: " + says % pipe, timeout=20)
+        expect([SHARDC, *args], 1, "^shardc: " + says % p)
+    expect([SHARDC, "predict", bridge], 1, r"bridge\.lua:2: " + says % pipe)
     for args in (["predict", zero], ["predict", MLP, "--policy", zero], ["verify", "/dev/zero"], ["data", "/dev/zero", "-o", out]):
-        expect([SHARDC, *args], 1, "cannot read .*zero.*: it is a device; give the name of a file", timeout=20)
-    expect([binary, "--data", plan, "--steps", "1"], 1, "plan.json: it is not a regular file; records from a pipe come with --data -", timeout=20)
-    expect([binary, "--data", corpus(), "--weights", plan, "--steps", "1"], 1, "plan.json: it is not a regular file", timeout=20)
+        expect([SHARDC, *args], 1, "cannot read .*zero.*: it is a device; give the name of a file")
+    expect([binary, "--data", plan, "--steps", "1"], 1, "plan.json: it is not a regular file; records from a pipe come with --data -")
+    expect([binary, "--data", corpus(), "--weights", plan, "--steps", "1"], 1, "plan.json: it is not a regular file")
     state = os.path.join(folder, "state")
     os.mkdir(state)
     os.mkfifo(os.path.join(state, "index.json"))
-    expect([binary, "--data", corpus(), "--steps", "1", "--resume", state], 1, "state/index.json: no checkpoint there: it is not a regular file; --resume takes", timeout=20)
-    expect([binary, "--data", corpus(), "--steps", "1", "--save", state], 1, "state/index.json is not the index of a checkpoint: --save needs a folder of its own", timeout=20)
+    expect([binary, "--data", corpus(), "--steps", "1", "--resume", state], 1, "state/index.json: no checkpoint there: it is not a regular file; --resume takes")
+    expect([binary, "--data", corpus(), "--steps", "1", "--save", state], 1, "state/index.json is not the index of a checkpoint: --save needs a folder of its own")
     shown = must(["bash", "-c", '"$0" predict "$1" --policy <(cat "$2") && "$0" inspect "$1" --format json | "$0" verify /dev/stdin', SHARDC, MLP, policy])
     check(shown.endswith(", 1 unit\n") and ": sound: " in shown, shown[-300:])
     check(must([SHARDC, "data", "/dev/stdin", "-o", out], stdin="five\n").startswith(out + ": 5 tokens"), "tokens of a pipe")
@@ -414,7 +414,7 @@ def test_extensions():
                           ("#include __FILE__\n", r"x\.c:1: #include nested too deeply"),
                           ("#include \"/dev/stdin\"\n", r"x\.c:1: there is no function pre_all_gather"),
                           (b" " * (5 << 20), r"m\.lua:5: nn.all_gather_extension: .*x\.c is larger than 4 MiB")):
-        expect([SHARDC, "predict", extended(folder, text)], 1, pattern, timeout=120)
+        expect([SHARDC, "predict", extended(folder, text)], 1, pattern)
     # what only the compiler that builds can know
     model, out = extended(folder, good + "\n_Static_assert(__clang__ + 0 == 1, \"only clang\");\n"), os.path.join(folder, "m")
     expect([SHARDC, "build", model, "-o", out], 1, r"x\.c:15: .* \(says gcc, which builds the program\)", env={"CC": "gcc"})

@@ -5,9 +5,8 @@ import json
 import os
 import shutil
 import subprocess
-import time
 
-from harness import BAD, ROOT, ROWS, SHARDC, build, check, command, must, scratch, shardc
+from harness import BAD, HANG, ROOT, ROWS, SHARDC, build, check, command, must, scratch, shardc, until
 
 MLP = os.path.join(ROOT, "models", "mlp.lua")
 STEP = 4 * (4 * 24 + 4)  # bytes of a batch of rows/scaler.lua
@@ -175,10 +174,7 @@ def test_a_state_that_is_gone_is_not_called_untouched():
                          stderr=subprocess.PIPE)
     p.stdin.write(bytes(STEP))
     p.stdin.flush()
-    for _ in range(600):
-        if os.path.exists(os.path.join(state, "index.json")):
-            break
-        time.sleep(0.1)
+    until(lambda: os.path.exists(os.path.join(state, "index.json")), "a state")
     shutil.rmtree(state)
-    _, err = p.communicate(bytes(STEP), timeout=60)
+    _, err = p.communicate(bytes(STEP), timeout=HANG)
     check(p.returncode == 1 and b"No such file or directory; the state saved before is there no longer: step-00000001\n" in err, "exit %d: %s" % (p.returncode, err))

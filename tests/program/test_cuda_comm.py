@@ -7,9 +7,8 @@ import os
 import re
 import signal
 import subprocess
-import time
 
-from harness import NET, build, check, command, corpus, same_run, scratch, settings, shardc, waits
+from harness import HANG, NET, build, check, command, corpus, same_run, scratch, settings, shardc, trains, until, waits
 from test_cuda_host import fake, go, headers, on_cpu
 from test_rows_scaler import GLOBAL, SPARSE, sparse_records
 from test_surface import policy
@@ -30,9 +29,9 @@ def test_windows_or_rings():
         ({"SC_FAKE_WINDOW_FAILS": "-1"}, "NCCL sees no way for these GPUs to address each other's memory"),
         ({"SHARDC_NCCL_WINDOWS": "0"}, "SHARDC_NCCL_WINDOWS=0 is set"),
     ]:
-        rc, _, err = command(args, env=env, timeout=60)
+        rc, _, err = command(args, env=env)
         check(rc == 0 and err.count(RINGS + why) == 1 and err.count(RINGS) == 1, "%s: exit %d: %s" % (env, rc, err))
-        rc, _, err = command(args, env=dict(env, SHARDC_NCCL_WINDOWS="1"), timeout=60)
+        rc, _, err = command(args, env=dict(env, SHARDC_NCCL_WINDOWS="1"))
         if why.startswith("SHARDC"):
             check(rc == 0 and RINGS not in err, "windows asked for: exit %d: %s" % (rc, err))
         else:
@@ -48,7 +47,7 @@ def test_variables_are_pinned():
         return "skipped: no cuda_runtime.h or nccl.h"
     f = fake(build("mlp.lua", world=2))
     theirs = {"NCCL_ALGO": "Tree", "NCCL_PROTO": "LL", "NCCL_NVLS_ENABLE": "1", "NCCL_GRAPH_REGISTER": "1", "NCCL_MAX_CTAS": "3", "NCCL_SYM_KERNEL": "AllReduce_AGxLL_R"}
-    rc, _, err = command([f, "--data", corpus(), "--steps", "2"], env=theirs, timeout=60)
+    rc, _, err = command([f, "--data", corpus(), "--steps", "2"], env=theirs)
     check(rc == 0, "exit %d: %s" % (rc, err))
 
 
@@ -86,17 +85,18 @@ def test_the_prediction_counts_communicators():
     return "%d plans" % len(COUNTED)
 
 
-def run_until(f, act, *args, env={}):
-    """Acts on the ranks' processes after a second; (exit code, stderr, seconds until the end)."""
-    p = subprocess.Popen([f, "--data", corpus(), "--steps", "1000000", "--quiet", "--stall-seconds", "2", *args], stderr=subprocess.PIPE, text=True, env=dict(os.environ, **env))
+def run_until(f, act, *args, env={}, stall=2 * HANG):
+    """Acts on the ranks' processes when they train; (exit code, stderr)."""
+    log = os.path.join(scratch("until"), "log")
+    p = subprocess.Popen([f, "--data", corpus(), "--steps", "1000000", "--quiet", "--stall-seconds", str(stall), "--log", log, *args], stderr=subprocess.PIPE, text=True, env=dict(os.environ, **env))
     try:
-        time.sleep(1.5)
-        start = time.time()
-        act([int(k) for k in open("/proc/%d/task/%d/children" % (p.pid, p.pid)).read().split()])
-        err = p.communicate(timeout=30)[1]
+        until(lambda: p.poll() is not None or trains(log), "the first step")
+        if p.poll() is None:
+            act([int(k) for k in open("/proc/%d/task/%d/children" % (p.pid, p.pid)).read().split()])
+        err = p.communicate(timeout=HANG)[1]
     finally:
         p.kill()
-    return p.returncode, err, time.time() - start
+    return p.returncode, err
 
 
 @waits
@@ -105,8 +105,8 @@ def test_a_killed_rank_ends_the_run():
         return "skipped: no cuda_runtime.h or nccl.h"
     f = fake(build("mlp.lua", world=3))
     for args in (), ("--no-graph",):
-        rc, err, took = run_until(f, lambda kids: os.kill(sorted(kids)[1], signal.SIGKILL), *args)
-        check(rc == 3 and took < 5 and "rank 1 was ended by signal 9 (Killed); the other ranks are stopped" in err, "exit %d after %.1f s: %s" % (rc, took, err))
+        rc, err = run_until(f, lambda kids: os.kill(sorted(kids)[1], signal.SIGKILL), *args)
+        check(rc == 3 and "rank 1 was ended by signal 9 (Killed); the other ranks are stopped" in err, "exit %d: %s" % (rc, err))
         check(err.count("was ended by") == 1, err)
 
 
@@ -118,8 +118,8 @@ def test_a_stopped_rank_is_behind():
     f = fake(build("gpt2.lua", world=3, layers=4, dim=64, heads=2, vocab=256, batch=4, seq=64))
     named = 0
     for args in (), ("--no-graph",):
-        rc, err, took = run_until(f, lambda kids: os.kill(sorted(kids)[2], signal.SIGSTOP), *args)
-        check(rc == 3 and took < 8 and "no progress for 2 s" in err, "exit %d after %.1f s: %s" % (rc, took, err))
+        rc, err = run_until(f, lambda kids: os.kill(sorted(kids)[2], signal.SIGSTOP), *args, stall=5)
+        check(rc == 3 and "no progress for 5 s" in err, "exit %d: %s" % (rc, err))
         check(re.search(r"rank 2's process \d+ is stopped \(SIGSTOP\)", err), err)
         named += len(re.findall(r"rank [01] (?:gather|reduce) +meets the other ranks in \S+ \w+ .*\(.*gpt2\.lua:\d+\)(?:; behind: rank 2)?$", err, re.M))
         check(not re.search(r"behind: rank [01]\b", err), err)
@@ -140,10 +140,9 @@ def test_a_start_that_hangs_is_told():
         ({"SC_FAKE_GATHER_HANGS": "1"}, 2, r"no progress for 2 s before training; SHARDC_PATIENCE .*\n  rank 0 tries program \w+, before training\n  rank 0 gather  meets .*; behind: rank 1\n  rank 1 tries"),
         ({"SC_FAKE_CONTEXT_HANGS": "2"}, 3, r"no progress for 3 s before training; the others wait for rank 2; --stall-seconds sets another limit\n  rank 0 opens its device and the libraries, and waits for the other ranks; behind: rank 2\n"),
     ]:
-        start = time.time()
-        rc, _, err = command([f, "--data", corpus(), "--steps", "2", "--stall-seconds", "1" if seconds == 2 else "3"], env=dict(env, SHARDC_PATIENCE="2"), timeout=60)
+        rc, _, err = command([f, "--data", corpus(), "--steps", "2", "--stall-seconds", "1" if seconds == 2 else "3"], env=dict(env, SHARDC_PATIENCE="2"))
         check(rc == 3 and re.search(says, err), "%s: exit %d: %s" % (env, rc, err))
-        check(err.count("no progress") == 1 and time.time() - start < 20, "%s: %.1f s: %s" % (env, time.time() - start, err))
+        check(err.count("no progress") == 1, "%s: %s" % (env, err))
     return "4 hangs"
 
 
@@ -151,7 +150,7 @@ def test_host_memory_that_cannot_be_pinned():
     if not headers():
         return "skipped: no cuda_runtime.h or nccl.h"
     f = fake(build("gpt2.lua", world=1, layers=2, dim=32, heads=2, vocab=256, batch=4, seq=32, offload="state"))
-    rc, _, err = command([f, "--data", corpus(), "--steps", "1"], env={"SC_FAKE_PIN": "2"}, timeout=60)
+    rc, _, err = command([f, "--data", corpus(), "--steps", "1"], env={"SC_FAKE_PIN": "2"})
     says = r"shardc: rank 0 cannot pin its host arena of 0\.\d\d GiB \(\d+ bytes\): cudaError2; see `ulimit -l` .* or offload less\n"
     check(rc == 1 and re.fullmatch(says, err), "exit %d: %s" % (rc, err))
 
@@ -161,5 +160,5 @@ def test_nccls_own_trouble():
     if not headers():
         return "skipped: no cuda_runtime.h or nccl.h"
     f = fake(build("mlp.lua", world=2))
-    rc, err, took = run_until(f, lambda kids: None, env={"SC_FAKE_NCCL_TROUBLE": "1"})
-    check(rc == 3 and took < 8 and re.search(r"rank 1: NCCL has failed in step \d+: ncclResult 6; set NCCL_DEBUG=WARN", err), "exit %d after %.1f s: %s" % (rc, took, err))
+    rc, err = run_until(f, lambda kids: None, env={"SC_FAKE_NCCL_TROUBLE": "1"})
+    check(rc == 3 and re.search(r"rank 1: NCCL has failed in step \d+: ncclResult 6; set NCCL_DEBUG=WARN", err), "exit %d: %s" % (rc, err))

@@ -15,9 +15,8 @@ import signal
 import socket
 import subprocess
 import threading
-import time
 
-from harness import BUILD, NET, ROOT, build, check, close, command, corpus, library, long, losses, microbatches, must, read_log, read_safetensors, run, same_run, scratch, settings, shared, steps, waits
+from harness import BUILD, HANG, NET, ROOT, build, check, close, command, corpus, library, long, losses, microbatches, must, read_log, read_safetensors, run, same_run, scratch, settings, shared, steps, trains, until, waits
 from test_launch import Ranks
 
 FLAGS = ["gcc", "-std=gnu17", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter", "-D_GNU_SOURCE", "-O1", "-g"]
@@ -119,17 +118,17 @@ def test_kernels_lane_by_lane():
         made = os.path.join(folder, name)
         must([*emulated(os.path.join(ROOT, "tests/gpu", name + ".cu")), "-DSC_EMULATE", "-o", made + ".o"])
         must(["g++", made + ".o", *[o for o in objects if "k_attention" not in o], "-lpthread", "-o", made])
-        rc, out, err = command([made], timeout=300)
+        rc, out, err = command([made])
         check(rc == 0, "%s: exit %d: %s%s" % (name, rc, "".join(l + "\n" for l in out.splitlines() if not l.startswith("ok"))[-2000:], err))
         passed += int(out.split()[-4])
     check(passed > 1000, "only %d trials" % passed)
     return "%d trials" % passed
 
 
-def go(binary, *args, seed=1, timeout=120):
+def go(binary, *args, seed=1):
     folder = scratch("fake")
     log, weights = os.path.join(folder, "log.jsonl"), os.path.join(folder, "weights.safetensors")
-    out = must([binary, "--data", corpus(), "--seed", "3", "--log", log, "--export", weights, *args], env={"SC_FAKE_SEED": str(seed)}, timeout=timeout)
+    out = must([binary, "--data", corpus(), "--seed", "3", "--log", log, "--export", weights, *args], env={"SC_FAKE_SEED": str(seed)})
     return read_log(log), read_safetensors(weights), out
 
 
@@ -175,12 +174,9 @@ def threads_of_rank(binary, *args):
     log = os.path.join(scratch("threads"), "log.jsonl")
     p = subprocess.Popen([binary, "--data", corpus(), "--steps", "1000000", "--quiet", "--log", log, *args])
     try:
-        for _ in range(400):
-            if os.path.exists(log) and steps(read_log(log)):
-                rank = open("/proc/%d/task/%d/children" % (p.pid, p.pid)).read().split()[0]
-                return len(os.listdir("/proc/%s/task" % rank))
-            time.sleep(0.05)
-        check(False, "no step within 20 s")
+        until(lambda: trains(log), "the first step")
+        rank = open("/proc/%d/task/%d/children" % (p.pid, p.pid)).read().split()[0]
+        return len(os.listdir("/proc/%s/task" % rank))
     finally:
         p.terminate()
         p.wait()
@@ -283,11 +279,9 @@ REFUSALS = [
 ]
 
 
-def refused(command_line, env, says, timeout=30):
-    start = time.time()
-    rc, _, err = command(command_line, env=env, timeout=timeout)
+def refused(command_line, env, says):
+    rc, _, err = command(command_line, env=env)
     check(rc == 1 and re.search(says, err) and len(err.splitlines()) == 1, "%s: exit %d: %s" % (says, rc, err))
-    check(time.time() - start < 10, "%s: took %.1f s" % (says, time.time() - start))
 
 
 def test_refusals():
@@ -450,11 +444,10 @@ def test_two_machines_end_together():
     for rank, what in (0, "process"), (1, "rank"), (2, "process"), (3, "process"), (3, "rank"), (2, "stop"):
         log = os.path.join(scratch("two"), "log.jsonl")
         ranks = Ranks("torchrun", [far] * 4, "--data", corpus(), "--steps", "100000000", "--quiet", "--stall-seconds", "5", "--log", log, machines=2)
-        child, start = ranks.child(rank), time.time()
-        while not (os.path.exists(log) and os.path.getsize(log) > 500) and time.time() - start < 60:
-            time.sleep(0.1)  # until they train
+        child = ranks.child(rank)
+        until(lambda: trains(log), "the first step")
         os.kill(ranks.all[rank].pid if what == "process" else child, signal.SIGSTOP if what == "stop" else signal.SIGKILL)
-        codes, _, err = ranks.wait(60)
+        codes, _, err = ranks.wait()
         says = {"process": r"the process that runs rank %d has vanished|the connection to .* has ended" % rank, "rank": "rank %d was ended by signal 9" % rank, "stop": "rank %d's process %d is stopped" % (rank, child)}[what]
         check(all(c == 3 or c < 0 and k == rank for k, c in enumerate(codes)) and re.search(says, err), "%s %d: exit %s: %s" % (what, rank, codes, err))
     return "killed, stopped"
@@ -478,10 +471,10 @@ def test_one_request_reaches_both_machines():
             for k in whom:
                 os.kill(ranks.all[k].pid, kind)
         finally:
-            codes, outs, err = ranks.wait(30)
+            codes, outs, err = ranks.wait()
         end = re.search(r"stopped at step (\d+)\nsaved \S+ at step \1\n\Z", outs[0])
         check(codes == [128 + kind] * 4 and not err and saved and end, "signal %d to %s: exit %s: %s%s" % (kind, whom, codes, outs, err))
-        codes, outs, err = Ranks("torchrun", [far] * 4, "--data", corpus(), "--resume", state, "--steps", str(int(end.group(1)) + 1), machines=2).wait(30)
+        codes, outs, err = Ranks("torchrun", [far] * 4, "--data", corpus(), "--resume", state, "--steps", str(int(end.group(1)) + 1), machines=2).wait()
         check(codes == [0] * 4, "resumed: exit %s: %s" % (codes, err))
         stopped.append(end.group(1))
     return "stopped at steps " + ", ".join(stopped)
@@ -496,7 +489,7 @@ def test_a_rank_that_stops_on_any_machine_is_named():
     for rank in 1, 2:
         ranks = Ranks("torchrun", [far] * 4, "--data", corpus(), "--steps", "100000000", "--quiet", "--stall-seconds", "2", machines=2, env={"SC_FAKE_STOPS": str(rank)})
         child = ranks.child(rank)
-        codes, _, err = ranks.wait(60)
+        codes, _, err = ranks.wait()
         check(all(c == 3 or c < 0 and k == rank for k, c in enumerate(codes)) and "no progress for 2 s" in err and "behind" not in err, "%d: exit %s: %s" % (rank, codes, err))
         says = r"  rank %d's process %d is stopped \(SIGSTOP\)\n  rank %d is in program micro, step \d+\n(  rank %d .*\n)*  rank %d +\S+ +meets the other ranks in .*\(.*mlp\.lua:\d+\)" % (rank, child, rank, rank, rank)
         check(re.search(says, err) and err.count("is stopped") == err.count("no progress"), "%d: %s" % (rank, err))
@@ -508,16 +501,17 @@ def test_a_stopped_rank_is_named():
     if not headers():
         return "skipped: no cuda_runtime.h or nccl.h"
     f = fake(build("mlp.lua", world=2))
-    p = subprocess.Popen([f, "--data", corpus(), "--steps", "1000000", "--quiet", "--stall-seconds", "2"], stderr=subprocess.PIPE, text=True)
+    log = os.path.join(scratch("stopped"), "log")
+    p = subprocess.Popen([f, "--data", corpus(), "--steps", "1000000", "--quiet", "--stall-seconds", "5", "--log", log], stderr=subprocess.PIPE, text=True)
     try:
-        time.sleep(1.5)
+        until(lambda: trains(log), "the first step")
         kids = [int(k) for k in open("/proc/%d/task/%d/children" % (p.pid, p.pid)).read().split()]
         check(len(kids) == 2, "the launcher has the children %s" % kids)
         os.kill(max(kids), signal.SIGSTOP)
-        err = p.communicate(timeout=30)[1]
+        err = p.communicate(timeout=HANG)[1]
     finally:
         p.kill()
-    check(p.returncode == 3 and "no progress for 2 s" in err, "exit %d: %s" % (p.returncode, err))
+    check(p.returncode == 3 and "no progress for 5 s" in err, "exit %d: %s" % (p.returncode, err))
     check("rank 1's process %d is stopped (SIGSTOP)" % max(kids) in err, err)
     check(re.search(r"rank 0 \S+ +meets the other ranks in \S+ (all_gather|reduce_scatter|all_reduce) .*\(.*mlp\.lua:\d+\)", err) or "rank 0 is in the training program, at a barrier" in err, err)
     return next(line.strip() for line in err.splitlines() if "rank 0" in line and "m" in line)

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 
-from harness import BUILD, ROOT, check, long, must
+from harness import BUILD, MANY, ROOT, check, long, must
 
 FOLDER = os.path.join(BUILD, "marked")
 NOTED = os.path.join(FOLDER, "reached")  # a byte a diagnostic: 1 where it was executed
@@ -142,7 +142,7 @@ def compiled(found):
     with open(NOTED, "wb") as f:
         f.write(bytes(len(found)))
     must(["make", "-j2", "--no-print-directory", "B=" + FOLDER, "WARN=-std=gnu17 -w", "OPT=-O1", "all",
-          *[os.path.join(FOLDER, u) for u in UNITS]], timeout=600, cwd=source)
+          *[os.path.join(FOLDER, u) for u in UNITS]], timeout=MANY, cwd=source)
 
 
 def executed():
@@ -150,11 +150,11 @@ def executed():
     env = dict(os.environ, SHARDC_HOME=ROOT)
     failing = ""
     for u in UNITS:
-        p = subprocess.run([os.path.join(FOLDER, u), "-j2"], env=env, cwd=ROOT, capture_output=True, text=True, errors="replace", timeout=300)
+        p = subprocess.run([os.path.join(FOLDER, u), "-j2"], env=env, cwd=ROOT, capture_output=True, text=True, errors="replace", timeout=MANY)
         failing += "%s: exit %d: %s\n" % (u, p.returncode, p.stderr[-2000:]) if p.returncode else ""
     p = subprocess.run([sys.executable, os.path.join(ROOT, "tests/program/run.py"), "--build", FOLDER, "--no-unit",
                         "--only", r"^(%s)\b" % "|".join(TESTS), "--skip", SKIPPED],
-                       env=env, cwd=ROOT, capture_output=True, text=True, errors="replace", timeout=900)
+                       env=env, cwd=ROOT, capture_output=True, text=True, errors="replace", timeout=MANY)
     with open(os.path.join(FOLDER, "tests.log"), "w") as f:
         f.write(p.stdout)
     failing += "\n".join(l for l in p.stdout.splitlines() if p.returncode and not l.startswith("ok")) + p.stderr[-2000:]

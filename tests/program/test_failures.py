@@ -12,7 +12,7 @@ import re
 import shutil
 import signal
 
-from harness import ROOT, SHARDC, build, check, command, contents, corpus, library, long, must, read_safetensors, scratch, shardc, waits, write_safetensors
+from harness import HANG, ROOT, SHARDC, build, check, command, contents, corpus, library, long, must, read_safetensors, scratch, shardc, waits, write_safetensors
 
 MLP = os.path.join(ROOT, "models", "mlp.lua")
 SMALL = dict(layers=1, dim=16, heads=2, vocab=256, batch=2, seq=16, offload="activations")
@@ -23,7 +23,7 @@ def inject(args, function, n, error, stdin=None, more={}):
     fired = os.path.join(scratch("fired"), "yes")
     env = {"LD_PRELOAD": library("inject"), "SHARDC_INJECTED": fired,
            "SHARDC_INJECT": "%s:%s:%s:%d" % (os.path.basename(args[0]), function, n, error)}
-    rc, out, err = command(args, env=dict(env, **more), timeout=60, stdin=stdin)
+    rc, out, err = command(args, env=dict(env, **more), timeout=HANG, stdin=stdin)
     called = os.path.exists(fired)
     shutil.rmtree(os.path.dirname(fired))
     return called, rc, err

@@ -10,7 +10,7 @@ import random
 import re
 import struct
 
-from harness import BUILD, TESTS, build, check, close, corpus, floats, losses, read_safetensors, run, scratch, steps, train, write_safetensors
+from harness import BUILD, TESTS, build, check, close, cores, corpus, floats, losses, read_safetensors, run, scratch, steps, train, write_safetensors
 from run import criterion
 
 EPS, DIRECTIONS = 1e-6, 3
@@ -80,9 +80,11 @@ MODELS = [
 def test_unit_kernels():
     unit = os.path.join(BUILD, "fp64", "unit_kernels")
     check(os.path.exists(unit), "%s is not there: run `make unit-fp64`" % unit)
-    good, bad, text = criterion(unit)
-    check(not bad, "%s: %d failed\n%s" % (unit, bad, text))
-    return "%d unit tests" % good
+    found = cores([unit, "--list"])
+    for core, env in found.items():
+        good, bad, text = criterion(unit, env=env)
+        check(not bad, "%s on %s: %d failed\n%s" % (unit, core, bad, text))
+    return "%d unit tests on %s" % (good, ", ".join(found))
 
 
 def test_models_compute_the_same():

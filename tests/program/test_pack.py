@@ -144,6 +144,6 @@ def test_challenges():
     files = sorted(f for f in os.listdir(CHALLENGES) if f.endswith(".csv")) if os.path.isdir(CHALLENGES) else []
     for f in files:
         out = os.path.join(scratch("pack-challenge"), f)
-        must([SHARDC, "pack", os.path.join(CHALLENGES, f), "--capacity", f.split(".")[1], "-o", out], timeout=60)
+        must([SHARDC, "pack", os.path.join(CHALLENGES, f), "--capacity", f.split(".")[1], "-o", out])
         check_packing(out, int(f.split(".")[1]))
     return "%d instances" % len(files) if files else "skipped: no folder packing/ in SC_SHARED"

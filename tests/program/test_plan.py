@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 
-from harness import NET, ROOT, SHARDC, build, check, command, corpus, run, same_run, scratch, settings, shardc
+from harness import HANG, NET, ROOT, SHARDC, build, check, command, corpus, run, same_run, scratch, settings, shardc, until
 
 MODELS = os.path.join(ROOT, "models")
 MLP = os.path.join(MODELS, "mlp.lua")
@@ -203,13 +203,9 @@ def test_a_killed_plan_leaves_nothing():
                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
         time.sleep(0.5)
         p.send_signal(number)
-        p.wait(20)
-        for _ in range(100):
-            left = [d for d in os.listdir("/proc") if d.isdigit() and session(d) == p.pid]
-            if not left:
-                break
-            time.sleep(0.1)
-        check(not left and not os.listdir(folder), "left: %s, %s" % (left, os.listdir(folder)))
+        p.wait(HANG)
+        until(lambda: not any(session(d) == p.pid for d in os.listdir("/proc") if d.isdigit()), "the end of all its processes")
+        check(not os.listdir(folder), "left: %s" % os.listdir(folder))
 
 
 def session(process):

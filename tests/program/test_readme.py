@@ -8,7 +8,7 @@ import re
 import shutil
 
 import pages
-from harness import BUILD, ROOT, check, long, must, scratch
+from harness import BUILD, MANY, ROOT, check, cores, long, must, scratch
 
 
 def blocks(page, heading):
@@ -36,7 +36,7 @@ def apply(page, heading):
         first, rest = body.split("\n", 1)
         target = re.search(r"file: ([\w./]+)(?:, after: (.*?))?(?: \*/)?$", first)
         if language == "sh":
-            out += must(["sh", "-ec", body], cwd=copy, timeout=600, env={"MAKEFLAGS": "-j2 OPT=-O0"})
+            out += must(["sh", "-ec", body], cwd=copy, timeout=MANY, env={"MAKEFLAGS": "-j2 OPT=-O0"})
         elif target:
             path, anchor = os.path.join(copy, target.group(1)), target.group(2)
             if anchor:
@@ -94,10 +94,17 @@ def test_tour():
     return "%d lines" % said
 
 
+def trained_steps(lines):
+    """{step: (what stands there, but for numbers, and the learning rate; loss and norm)}"""
+    found = (re.match(r"step +(\d+)/100  loss (\S+) +norm (\S+) +(lr \S+)", l) for l in lines)
+    return {m[1]: (m[4], [float(m[2]), float(m[3])]) for m in found if m}
+
+
 def test_tour_shows_one_program():
     """On the CPU predict, inspect and build take the same model, options and world; what is built prints the figures shown, but for times. On
-    GPUs predict and build agree too. The C that is shown is what that build writes. Losses depend on the CPU for which OpenBLAS chooses its
-    kernels: those of the page are of AVX2."""
+    GPUs predict and build agree too. The C that is shown is what that build writes. Losses and norms depend on the processor, for which
+    OpenBLAS chooses its kernels, the more the longer the run: after 100 steps losses of 2.6306 to 2.6344 and norms of 0.787 to 0.805 have been
+    seen. 1 % of a loss is allowed, and 10 % of a norm."""
     text = "\n".join("\n".join(b) for b in tour())
     small, large = (set(re.findall(r"^\$ build/shardc \w+ (models/%s.*?)(?: --program micro| --by unit| --vs .*| --format html -o \S+| -o \S+| r2)?$" % m, text, re.M)) for m in ("gpt2", "llama3"))
     check(len(small) == len(large) == 1, "the tour's commands differ: %s %s" % (small, large))
@@ -105,12 +112,14 @@ def test_tour_shows_one_program():
     folder = scratch("tour")
     must(["sh", "-c", "build/shardc data LICENSE -o %s/text.bin && build/shardc build %s -o %s/gpt2".replace("build/shardc", os.path.join(BUILD, "shardc"))
           % (folder, small.pop(), folder)])
-    out = must(["sh", "-c", commands_of(train)[1].replace("build/tour/", folder + "/").replace("build/text.bin", folder + "/text.bin")],
-               env={"OPENBLAS_CORETYPE": "Haswell"}).split("\n")
     head = [l for l in train if re.match("model|arena|host|batch|data ", l)]
-    check(len(head) == 5 and all(l in out for l in head), "the tour shows %s, the program prints %s" % (head, out[:6]))
-    shown, printed = ({m[1]: m[2] for m in (re.match(r"step +(\d+)/100  (loss .*? lr \S+)", l) for l in lines) if m} for lines in (train, out))
-    check("100" in shown and all(printed.get(n, shown[n]) == shown[n] for n in shown), "the tour shows %s, the program prints %s" % (shown, printed))
+    shown = trained_steps(train)
+    for env in cores([os.path.join(folder, "gpt2"), "-h"]).values():
+        out = must(["sh", "-c", commands_of(train)[1].replace("build/tour/", folder + "/").replace("build/text.bin", folder + "/text.bin")], env=env).split("\n")
+        check(len(head) == 5 and all(l in out for l in head), "the tour shows %s, the program prints %s" % (head, out[:6]))
+        printed = trained_steps(out)
+        same = all(printed[n][0] == shown[n][0] and all(abs(a - b) <= off * b for a, b, off in zip(printed[n][1], shown[n][1], (.01, .1))) for n in shown if n in printed)
+        check("100" in shown and "100" in printed and same, "the tour shows %s, the program prints %s" % (shown, printed))
     step = open(os.path.join(folder, "gpt2.c")).read()
     shown_c = [b for b in tour() if any("RUN(" in l for l in b)]
     check(len(shown_c) == 2, "the tour has lost its C")

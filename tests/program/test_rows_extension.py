@@ -9,7 +9,7 @@ import random
 import re
 
 import pages
-from harness import BAD, ROOT, ROWS, SHARDC, build, check, command, corpus, events_of, floats, library, losses, microbatches, must, read_log, read_safetensors, run, same_run, scratch, shardc, shared, train, waits, write_numbers
+from harness import BAD, MANY, ROOT, ROWS, SHARDC, build, check, command, corpus, events_of, floats, library, losses, microbatches, must, read_log, read_safetensors, run, same_run, scratch, shardc, shared, train, waits, write_numbers
 
 PAIR = os.path.join(ROWS, "pair.lua")
 GATHER = os.path.join("extensions", "gather.lua")
@@ -266,6 +266,6 @@ def test_X_sanitizers():
         for model, o in ((GATHER, dict(wire="fp8")), (GATHER, dict(wire="bf16", reshard=False)), (os.path.join("extensions", "custom.lua"), {})):
             binary = build(model, world=2, variant=variant, redzone=1024, **o)
             env = {"ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "halt_on_error=1", "TSAN_OPTIONS": "halt_on_error=1"}
-            rc, out, err = command([binary, "--data", corpus(), "--steps", "2"] + ["--redzones"] * (variant == "asan"), env=env, timeout=300)
+            rc, out, err = command([binary, "--data", corpus(), "--steps", "2"] + ["--redzones"] * (variant == "asan"), env=env, timeout=MANY)
             check(rc == 0 and "Sanitizer" not in err, "%s %s %s: exit %d\n%s" % (model, o, variant, rc, err[-2000:]))
     return "3 programs each"

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 
-from harness import BUILD, ROOT, check, corpus, long, scratch
+from harness import BUILD, MANY, ROOT, check, corpus, long, scratch
 
 FOLDER = os.path.join(BUILD, "asan")
 TESTS = r"^(bad_input|cli|hostile)\."
@@ -40,7 +40,7 @@ def environment(leaks):
     return dict(os.environ, ASAN_OPTIONS=options, UBSAN_OPTIONS="print_stacktrace=1", SHARDC_HOME=ROOT, CC=cc)
 
 
-def clean(args, what, leaks=1, codes=(0,), timeout=600):
+def clean(args, what, leaks=1, codes=(0,), timeout=MANY):
     p = subprocess.run(args, env=environment(leaks), cwd=ROOT, capture_output=True, text=True, errors="replace", timeout=timeout)
     said = re.search(r"(runtime error:|ERROR: \w+Sanitizer).*", p.stdout + p.stderr)
     check(p.returncode in codes and not said, "%s: exit %d: %s" % (what, p.returncode, (said and (p.stdout + p.stderr)[said.start():][:4000]) or (p.stdout + p.stderr)[-3000:]))
@@ -51,7 +51,7 @@ def clean(args, what, leaks=1, codes=(0,), timeout=600):
 def test_units():
     tested = 0
     for u in ("unit_compiler", "unit_kernels", "unit_runtime", "unit_host"):
-        p = subprocess.run([os.path.join(FOLDER, u), "-j2"], env=environment(0), cwd=ROOT, capture_output=True, text=True, errors="replace", timeout=600)
+        p = subprocess.run([os.path.join(FOLDER, u), "-j2"], env=environment(0), cwd=ROOT, capture_output=True, text=True, errors="replace", timeout=MANY)
         text = p.stdout + p.stderr
         m = re.search(r"Tested: .*?(\d+).*?Failing: .*?(\d+).*?Crashing: .*?(\d+)", re.sub(r"\x1b\[[0-9;]*m", "", text))
         check(p.returncode == 0 and m and m.group(2) == m.group(3) == "0", "%s: exit %d: %s" % (u, p.returncode, text[-4000:]))

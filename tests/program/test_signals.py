@@ -12,7 +12,7 @@ import subprocess
 import termios
 import time
 
-from harness import build, check, corpus, library, must, read_log, read_safetensors, same_run, scratch, steps, waits
+from harness import HANG, build, check, corpus, in_time, library, must, read_log, read_safetensors, same_run, scratch, steps, until, waits
 from test_launch import Ranks
 
 SMALL = dict(layers=1, dim=32, heads=2, vocab=256, batch=2, seq=32, dropout=0.1)
@@ -51,7 +51,7 @@ class Run:
     def get_slow(self):
         until(lambda: os.path.exists(self.slowed), "a slow call")
 
-    def end(self, code, says, err="", within=20):
+    def end(self, code, says, err="", within=HANG):
         """What is printed from here on, all of it or its end. Standard input stays open."""
         start = time.time()
         stdin, self.p.stdin = self.p.stdin, None
@@ -61,16 +61,8 @@ class Run:
             os.killpg(self.p.pid, signal.SIGKILL)
             check(False, "still running after %g s" % within)
         self.p.stdin = stdin
-        check(self.p.returncode == code and re.search("(^|\n)" + says + r"\Z", out) and said == err, "%s: exit %d: %s%s" % (says, self.p.returncode, out, said))
+        check(self.p.returncode == code and re.search("(^|\n)" + says + r"\Z", out) and err in (said, in_time(said)), "%s: exit %d: %s%s" % (says, self.p.returncode, out, said))
         return out, time.time() - start
-
-
-def until(true, what):
-    for _ in range(400):
-        if true():
-            return
-        time.sleep(0.05)
-    check(False, "waited in vain for " + what)
 
 
 def state_of(folder):
@@ -105,11 +97,15 @@ def test_a_lost_terminal():
     """A run whose terminal goes saves and stops, though nobody reads what it prints; with nohup it goes on."""
     state, master, slave = os.path.join(scratch("terminal"), "state"), *pty.openpty()
     args = [program(), "--data", corpus(), *FOREVER, "--save", state, "--save-every", "1"]
-    p = subprocess.Popen(args, stdin=slave, stdout=slave, stderr=slave, start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
+
+    def on_the_terminal():
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whatever our own nohup has made of it
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    p = subprocess.Popen(args, stdin=slave, stdout=slave, stderr=slave, start_new_session=True, preexec_fn=on_the_terminal)
     os.close(slave)
     until(lambda: os.path.exists(os.path.join(state, "index.json")), "a saved state")
     os.close(master)
-    check(p.wait(timeout=30) == 129, "exit %d, not 129" % p.returncode)
+    check(p.wait(timeout=HANG) == 129, "exit %d, not 129" % p.returncode)
     last = state_of(state)["step"]
     r = Run("nohup", *args[:-4], "--resume", state, "--save", state)
     r.reach("step +%d/" % (last + 1))
@@ -168,7 +164,7 @@ def test_launchers():
                 os.kill(p.pid, kind)
             if whom == "all" or (whom == "rank" and k == 1):
                 os.kill(children[k], kind)
-        codes, outs, err = ranks.wait(20)
+        codes, outs, err = ranks.wait()
         what = "%s, signal %d to %s" % (launcher, kind, whom)
         check(codes == [128 + kind] * 3 and not err and not outs[1] and not outs[2], "%s: exit %s: %s%s" % (what, codes, outs, err))
         whole_state(outs[0], state)
@@ -183,7 +179,7 @@ def test_while_a_state_is_saved():
     must([b, "--data", corpus(), "--steps", "2", "--save", state])
     go = [b, "--data", corpus(), *FOREVER, "--resume", state, "--save", state, "--save-every", "2"]
     for second in True, False:
-        r = Run(*go, slow=("fsync", 1500))
+        r = Run(*go, slow=("fsync", 1000 * HANG if second else 1500))
         r.get_slow()
         os.killpg(r.p.pid, TERM)
         if not second:
@@ -191,8 +187,7 @@ def test_while_a_state_is_saved():
             continue
         check(r.p.stderr.readline().decode() == TOLD, "the run does not say what a second signal does")
         os.killpg(r.p.pid, TERM)
-        _, seconds = r.end(143, r"stopped at step 4\n")
-        check(seconds < 1.5, "ends %.1f s after a second signal" % seconds)
+        r.end(143, r"stopped at step 4\n", within=HANG / 2)
         check(json.load(open(os.path.join(state, "index.json")))["step"] == 2, "the state before is gone")
     check(state_of(state)["step"] == 4, "another state")
     must([b, "--data", corpus(), "--steps", "5", "--resume", state])
@@ -243,7 +238,7 @@ def test_while_ranks_wait_for_records():
         return r
     r = begin()
     os.kill(r.ranks()[1], TERM)
-    _, seconds = r.end(143, r"stopped at step 2\nsaved \S+ at step 2\n", within=5)
+    _, seconds = r.end(143, r"stopped at step 2\nsaved \S+ at step 2\n")
     check(subprocess.run([*go, "--log", parts, "--resume", state], input=b"".join(all), capture_output=True).returncode == 0, "a resumed run")
     check([s["loss"] for s in read_log(whole)] == [s["loss"] for s in read_log(parts)], "resumed: other losses")
     state = os.path.join(folder, "other")
@@ -258,7 +253,7 @@ def test_while_ranks_wait_for_records():
     r.reach("^data ")
     time.sleep(0.3)
     r.p.send_signal(TERM)
-    r.end(143, r"stopped at step 0\n", within=5)
+    r.end(143, r"stopped at step 0\n")
     check(not os.path.exists(os.path.join(folder, "none", "index.json")), "a state without a step")
     return "a stop took %.1f s" % seconds
 
@@ -272,8 +267,8 @@ def test_before_the_first_step():
     r.ranks()
     r.get_slow()
     r.p.send_signal(TERM)
-    _, seconds = r.end(143, r"stopped at step 2\n")
-    check(seconds < 1.5 and state_of(state)["step"] == 2, "%.1f s" % seconds)
+    r.end(143, r"stopped at step 2\n")  # one that began to train would save
+    check(state_of(state)["step"] == 2, "another state")
 
 
 @waits
@@ -296,10 +291,10 @@ def test_after_the_last_step():
 @waits
 def test_the_watchdog_sees_who_does_not_come():
     """One rank stands still while the other one waits for it, to stop together."""
-    r = Run(program(), "--data", corpus(), *FOREVER, "--stall-seconds", "1", "--quiet")
+    r = Run(program(), "--data", corpus(), *FOREVER, "--stall-seconds", "5")
     ranks = r.ranks()
-    time.sleep(1)
+    r.reach("^step ")
     os.kill(ranks[1], signal.SIGSTOP)
     os.killpg(r.p.pid, TERM)
-    out, err = r.p.communicate(timeout=20)
+    out, err = r.p.communicate(timeout=HANG)
     check(r.p.returncode == 3 and b"rank 1's process %d is stopped (SIGSTOP)" % ranks[1] in err, "exit %d: %s" % (r.p.returncode, err))

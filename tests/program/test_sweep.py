@@ -12,7 +12,7 @@ import re
 import subprocess
 import xml.etree.ElementTree
 
-from harness import ROOT, SHARDC, check, command, must, scratch, settings, shardc
+from harness import HANG, ROOT, SHARDC, check, command, must, scratch, settings, shardc
 
 MODELS = os.path.join(ROOT, "models")
 GPT2 = os.path.join(MODELS, "gpt2.lua")
@@ -162,13 +162,13 @@ def test_hostile_values():
     args = [SHARDC, "predict", model]
     sweep = ["--sweep", b"note=" + ",".join(HOSTILE).encode(errors="surrogateescape"), "--sweep", "batch=1,2", "--svg", os.path.join(folder, "s.svg")]
     for form in ("json", "csv", "text"):
-        p = subprocess.run([*args, *sweep, "--format", form], capture_output=True, timeout=60)
+        p = subprocess.run([*args, *sweep, "--format", form], capture_output=True, timeout=HANG)
         check(p.returncode == 2 and b"1.. is no range" in p.stderr, "%d %s" % (p.returncode, p.stderr))
     sweep[1] = sweep[1].replace(b"1..", b"1.5")
     shown = [re.sub("[\x00-\x08\x0b-\x1f\udc80-\udcff]", "\ufffd", v).replace("1..", "1.5") for v in HOSTILE]
     outs = {}
     for form in ("json", "csv", "text"):
-        p = subprocess.run([*args, *sweep, "--format", form], capture_output=True, timeout=60)
+        p = subprocess.run([*args, *sweep, "--format", form], capture_output=True, timeout=HANG)
         check(p.returncode == 0, "%s: %d %s" % (form, p.returncode, p.stderr))
         outs[form] = p.stdout.decode()  # UTF-8, or it raises
     points = json.loads(outs["json"])["points"]
@@ -185,7 +185,7 @@ def test_progress_on_a_terminal_alone():
     args = [SHARDC, "predict", GPT2, *SMALL, "--sweep", "batch=1..4"]
     check(command(args)[2] == "", "a progress line where standard error is no terminal")
     ours, theirs = pty.openpty()
-    p = subprocess.run(args, stdout=subprocess.PIPE, stderr=theirs, timeout=60)
+    p = subprocess.run(args, stdout=subprocess.PIPE, stderr=theirs, timeout=HANG)
     os.close(theirs)
     text = ""
     try:

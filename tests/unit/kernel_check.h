@@ -166,7 +166,47 @@ static void call_kernel(sc_kernel *kernel, const void *args, int slots) {
     kernel(&k);
 }
 
-/* Relative to the reference's size and `scale`: what one rounding to the dtype plus some reals' roundings may cost. */
+/* ── tolerances ──────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+/* Of a real; where the reference is no more exact than the kernel, of both. */
+static const double unit_roundoff = sizeof(real) == 8 ? 0x1p-52 : 0x1p-24;
+
+/* What a value loses by being stored, relative to it. */
+static double stored(int dtype) {
+    return dtype == BF16                        ? 0x1p-8
+           : dtype == FP16                      ? 0x1p-11
+           : dtype == FP64 || sizeof(real) == 4 ? unit_roundoff
+                                                : 0x1p-24;
+}
+
+/* A sum of n products, added up in any order, with fused multiplications or without, is off by no more than γ_n times
+ * the sum of the products' magnitudes, γ_n = nu / (1 - nu) (Higham 2002, section 3.1). Roundings are not all of one
+ * sign, so a long sum stays within λ √n u, here with λ = 4 (Higham and Mary 2019, theorem 3.1). Measured on OpenBLAS
+ * 0.3.21, the storing included: at most 1.2 √n u of n = 8 terms and 0.05 √n u of 1101, with its kernels for Prescott,
+ * Nehalem, Haswell, Zen, SkylakeX and Cooperlake. test_kernels.c shows which kernels are caught. */
+static double sum_error(int64_t n) {
+    double nu = fmin((double)n, 4 * sqrt((double)n)) * unit_roundoff;
+    return nu / (1 - nu);
+}
+
+/* What a value of this dtype may differ by from `expected`, whose computation is off by `error` before it is stored. */
+static double limit_of(int dtype, double expected, double error) {
+    return error + stored(dtype) * (fabs(expected) + error) + (dtype == FP16 ? 0x1p-25 : 0); /* subnormals of fp16 */
+}
+
+static void near_within(const sc_tensor *t, int64_t i, double expected, double error, const char *what) {
+    double got = val(t, i), limit = limit_of(t->dtype, expected, error);
+    cr_assert(fabs(got - expected) <= limit, "%s dtype %d [%ld]: %.9g, expected %.9g (± %.2g)", what, t->dtype, (long)i,
+              got, expected, limit);
+}
+
+/* Element i is a sum of n terms, which is `expected`, and whose terms' magnitudes add up to `size`. */
+static void near_sum(const sc_tensor *t, int64_t i, double expected, double size, int64_t n, const char *what) {
+    near_within(t, i, expected, sum_error(n) * size, what);
+}
+
+/* For what is no sum. Relative to the reference's size and `scale`: what one rounding to the dtype plus some reals'
+ * roundings may cost. */
 static double tolerance(int dtype) {
     double real_eps = sizeof(real) == 8 ? 1e-13 : 2e-6;
     return dtype == BF16   ? 4.0e-3 + real_eps

@@ -21,6 +21,10 @@ static double silu_slope(double x) {
     return s + x * s * (1 - s);
 }
 
+/* gelu's largest slope; what our mathematics is off by, of gelu, silu and their slopes, whatever the size of them. */
+#define STEEPEST 1.13
+#define MATH (8 * unit_roundoff)
+
 /* f as in ops.def: 1, 3 gelu (with its argument), 2 times its derivative at x. */
 static void check_product(int d, int64_t m, int64_t n, int64_t k, int bias, int add, int f) {
     sc_tensor y = T_(d, m, n), z = T_(d, m, n), a = filled(T_(d, m, k), 1, 0), b = filled(T_(d, k, n), 0.3, 0);
@@ -33,15 +37,21 @@ static void check_product(int d, int64_t m, int64_t n, int64_t k, int bias, int 
     if (d != SC_REAL) args.work = workspace(3 * SC_CPU_MATMUL_BYTES);
     run_args(matmul, &args);
     for (int64_t i = 0; i < m * n; i++) {
-        double s = (bias ? val(&v, i % n) : 0) + (add ? val(&c, i) : 0), scale = sqrt((double)k) * 0.3;
-        for (int64_t l = 0; l < k; l++) s += val(&a, i / n * k + l) * val(&b, l * n + i % n);
-        if (f == SC_GELU_TOO) {
-            near(&z, i, s, scale, "gelu's argument");
-            s = val(&z, i);
+        double s = (bias ? val(&v, i % n) : 0) + (add ? val(&c, i) : 0), size = fabs(s);
+        for (int64_t l = 0; l < k; l++) {
+            double p = val(&a, i / n * k + l) * val(&b, l * n + i % n);
+            s += p, size += fabs(p);
         }
-        if (f == SC_GELU_TOO || f == SC_GELU) near(&y, i, gelu_tanh(s), scale, "gelu of a product");
-        if (f == SC_GELU_GRAD) near(&y, i, s * gelu_tanh_slope(val(&x, i)), 2 * scale, "gelu's gradient of a product");
-        if (!f) near(&y, i, s, scale, "product and addend");
+        double off = sum_error(k + bias + add) * size, slope = gelu_tanh_slope(val(&x, i));
+        if (f == SC_GELU_TOO) {
+            near_within(&z, i, s, off, "gelu's argument");
+            s = val(&z, i), off = 0;
+        }
+        if (f == SC_GELU_TOO || f == SC_GELU)
+            near_within(&y, i, gelu_tanh(s), STEEPEST * off + MATH * fabs(s), "gelu of a product");
+        if (f == SC_GELU_GRAD)
+            near_within(&y, i, s * slope, STEEPEST * off + MATH * fabs(s), "gelu's gradient of a product");
+        if (!f) near_within(&y, i, s, off, "product and addend");
     }
     release();
 }
@@ -61,13 +71,22 @@ static void check_gated(int d, int64_t m, int64_t n, int64_t k, int bias, int f,
     if (d != SC_REAL) args.work = workspace(3 * SC_CPU_MATMUL_BYTES);
     run_args(matmul, &args);
     for (int64_t i = 0; i < m * n; i++) {
-        double s = bias ? val(&v, i % n) : 0, x = val(&gates, i), scale = sqrt((double)k);
-        for (int64_t l = 0; l < k; l++) s += val(&a, i / n * k + l) * val(&b, i % n * k + l);
-        if (f == SC_GATE_GRADS) near(&y, i, s * val(&ups, i) * silu_slope(x), 2 * scale, "dgate");
-        if (f == SC_GATE_GRADS) near(&z, i, s * silu(x), 2 * scale, "dup");
-        if (f == SC_GATED_TOO) near(&z, i, s, 0.3 * scale, "what is gated");
-        if (f != SC_GATE_GRADS)
-            near(&y, i, (f == SC_GATED_TOO ? val(&z, i) : s) * silu(x), 2 * scale, "a gated product");
+        double s = bias ? val(&v, i % n) : 0, x = val(&gates, i), size = fabs(s);
+        for (int64_t l = 0; l < k; l++) {
+            double p = val(&a, i / n * k + l) * val(&b, i % n * k + l);
+            s += p, size += fabs(p);
+        }
+        /* A gate takes sums as they are when they have been stored. */
+        double off = sum_error(k + bias) * size, then = limit_of(d, s, off);
+        if (f == SC_GATED_TOO) {
+            near_within(&z, i, s, off, "what is gated");
+            s = val(&z, i), then = 0;
+        }
+        double math = MATH * (1 + fabs(x)) * fabs(s), up = val(&ups, i);
+        if (f == SC_GATE_GRADS)
+            near_within(&y, i, s * up * silu_slope(x), fabs(up) * (fabs(silu_slope(x)) * then + math), "dgate");
+        near_within(f == SC_GATE_GRADS ? &z : &y, i, s * silu(x), fabs(silu(x)) * then + math,
+                    f == SC_GATE_GRADS ? "dup" : "a gated product");
     }
     release();
 }
@@ -124,9 +143,12 @@ Test(combined, matmul_of_rows_that_repeat) {
     sc_tensor y = T_(SC_REAL, 5, 3), c = filled(T_(SC_REAL, 5, 3), 1, 0);
     run(matmul, .y = y, .a = a, .b = b, .c = c);
     for (int64_t i = 0; i < 15; i++) {
-        double s = val(&c, i);
-        for (int64_t l = 0; l < 7; l++) s += val(&a, l) * val(&b, l * 3 + i % 3);
-        near(&y, i, s, 1, "product and addend");
+        double s = val(&c, i), size = fabs(s);
+        for (int64_t l = 0; l < 7; l++) {
+            double p = val(&a, l) * val(&b, l * 3 + i % 3);
+            s += p, size += fabs(p);
+        }
+        near_sum(&y, i, s, size, 8, "product and addend");
     }
     release();
 }

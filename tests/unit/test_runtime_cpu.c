@@ -338,48 +338,97 @@ Test(runtime_cpu, the_largest_code_is_returned) {
 
 /* ── what signals ask for ────────────────────────────────────────────────────────────────────────────────────────────
  */
+/* Whoever started the tests may ignore signals (nohup does) or block them; runs then would not hear them either. */
+static void hear_signals(void) {
+    static const int signals[] = {SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) signal(signals[i], SIG_DFL);
+}
+TestSuite(runtime_cpu, .init = hear_signals);
+
 typedef struct {
     int signal, rank; /* -1: all of them */
     int64_t stopped[4], saved[4], saves[4];
+    _Atomic int64_t turn[4];
+    double before[4], after[4]; /* when a rank asked; 0: it did not */
 } Wish;
+
+/* Turns: a rank is at most so far ahead of the slowest, however few of them get a processor; the first request; by then
+ * all have met twice. */
+enum { APART = 300, ASKS = 200, NEVER = 3 * APART + ASKS + 100 };
+
+static bool far_ahead(const sc_rank *r, const Wish *w, int64_t turn) {
+    int64_t least = turn;
+    for (int k = 0; k < sc_rank_build(r)->world; k++) {
+        int64_t at = atomic_load(&w->turn[k]);
+        if (at < least) least = at;
+    }
+    return turn - least >= APART;
+}
 
 /* Ranks of different speeds, which meet nowhere but at the beginning: they drift apart by hundreds of turns. */
 static int heeds(sc_rank *r, void *arg) {
     Wish *w = arg;
     int k = sc_rank_index(r);
-    for (int64_t turn = 1; turn <= 1000000; turn++) {
+    for (int64_t turn = 1; turn <= NEVER; turn++) {
         int signal = sc_heed(r, false);
+        atomic_store(&w->turn[k], turn);
         if (signal == SIGUSR1) {
             w->saved[k] = turn;
             w->saves[k]++;
-            if (k == 0) kill(getpid(), SIGTERM);
+            if (k == 0) raise(SIGTERM);
         } else if (signal) {
             w->stopped[k] = turn;
             return 0;
         }
         if (turn == 1) sc_barrier(r);
         if (turn % (k + 1) == 0) usleep(50);
-        if (turn == 200 && (w->rank < 0 || k == w->rank)) kill(getpid(), w->signal);
+        while (far_ahead(r, w, turn) && !sc_asked(r)) usleep(500);
+        if (turn == ASKS && (w->rank < 0 || k == w->rank)) {
+            w->before[k] = sc_now_s();
+            raise(w->signal);
+            w->after[k] = sc_now_s();
+        }
     }
     return 9;
 }
 
+/* Several signals are one request where they come within a second, which a busy machine may not manage. */
+static bool too_far_apart(const Wish *w) {
+    double first = INFINITY, last = 0;
+    for (int k = 0; k < 4; k++) {
+        if (w->before[k] > 0) first = fmin(first, w->before[k]);
+        last = fmax(last, w->after[k] > 0 ? w->after[k] : w->before[k]);
+    }
+    return last - first > 0.9;
+}
+
+static void check_wish(int signal, int rank) {
+    Wish *w = sc_map_shared(sizeof *w);
+    int code = 0;
+    for (int again = 0; again < 100; again++) {
+        memset(w, 0, sizeof *w);
+        w->signal = signal;
+        w->rank = rank;
+        sc_build b = make_build(4, 4);
+        code = sc_launch(&b, &plain, heeds, w);
+        if (rank >= 0 || !too_far_apart(w)) break;
+    }
+    cr_assert_eq(code, 0, "signal %d to rank %d: exit %d", signal, rank, code);
+    cr_assert(w->stopped[0] >= ASKS);
+    for (int k = 0; k < 4; k++) {
+        cr_assert_eq(w->stopped[k], w->stopped[0], "rank %d at turn %d", k, (int)w->stopped[k]);
+        cr_assert_eq(w->saved[k], w->saved[0]);
+        cr_assert_eq(w->saves[k], w->signal == SIGUSR1, "one request is one");
+    }
+    sc_unmap(w, sizeof *w);
+}
+
 Test(runtime_cpu, ranks_agree_where_to_stop) {
     static const int wishes[][2] = {{SIGTERM, 0}, {SIGINT, 3}, {SIGTERM, -1}, {SIGHUP, 1}, {SIGUSR1, 2}, {SIGUSR1, -1}};
-    for (int i = 0; i < 6; i++) {
-        sc_build b = make_build(4, 4);
-        Wish *w = sc_map_shared(sizeof *w);
-        w->signal = wishes[i][0];
-        w->rank = wishes[i][1];
-        cr_assert_eq(sc_launch(&b, &plain, heeds, w), 0);
-        cr_assert(w->stopped[0] >= 200);
-        for (int k = 0; k < 4; k++) {
-            cr_assert_eq(w->stopped[k], w->stopped[0], "rank %d at turn %d", k, (int)w->stopped[k]);
-            cr_assert_eq(w->saved[k], w->saved[0]);
-            cr_assert_eq(w->saves[k], w->signal == SIGUSR1, "one request is one");
-        }
-        sc_unmap(w, sizeof *w);
-    }
+    for (int i = 0; i < 6; i++) check_wish(wishes[i][0], wishes[i][1]);
 }
 
 static int goes_on(sc_rank *r, void *arg) {
@@ -464,14 +513,31 @@ Test(runtime_cpu, another_processor_is_told) {
     says("build here, or with --portable");
 }
 
+/* What hangs is told, with these words. On a busy machine the time without progress may be over before all streams have
+ * come to where they hang: then it is given more. */
+static void stalls(int what, const sc_build *b, int (*body)(sc_rank *, void *), const char *const *words) {
+    char limit[64];
+    bool all = false;
+    for (double seconds = 0.5; !all && seconds < 100; seconds *= 4) {
+        sc_debug d = plain;
+        d.stall_s = seconds;
+        cr_assert_eq(launch_body(what, b, d, body), 3);
+        snprintf(limit, sizeof limit, "no progress for %g s", seconds);
+        says(limit);
+        all = true;
+        for (int i = 0; words[i]; i++) all &= strstr(said, words[i]) != NULL;
+    }
+    for (int i = 0; words[i]; i++) says(words[i]);
+}
+#define WORDS(...) ((const char *const[]){__VA_ARGS__, NULL})
+
 Test(runtime_cpu, the_watchdog_names_who_is_behind) {
-    sc_debug d = plain;
-    d.stall_s = 0.5;
-    cr_assert_eq(launch_with(HANG, d), 3);
-    says("no progress for 0.5 s");
-    says("rank 1 compute runs e2 grow model.second (model.lua:12)");
-    says("rank 0 reduce  meets the other ranks in r0 reduce_scatter model (model.lua:13); behind: rank 1");
-    says("rank 0 offload waits before o0 offload model (model.lua:14) for r0 reduce_scatter model (model.lua:13)");
+    sc_build b = make_build(2, 2);
+    stalls(HANG, &b, train,
+           WORDS("rank 1 compute runs e2 grow model.second (model.lua:12)",
+                 "rank 0 reduce  meets the other ranks in r0 reduce_scatter model (model.lua:13); behind: rank 1",
+                 "rank 0 offload waits before o0 offload model (model.lua:14) for r0 reduce_scatter model "
+                 "(model.lua:13)"));
 }
 
 /* Stands where a device says that it is, until it is asked to leave. */
@@ -488,13 +554,11 @@ static int as_a_device(sc_rank *r, void *arg) {
 
 Test(runtime_cpu, the_watchdog_reads_what_a_device_writes) {
     sc_build b = make_build(3, 3);
-    sc_debug d = plain;
-    d.stall_s = 0.5;
-    cr_assert_eq(launch_body(NO_TROUBLE, &b, d, as_a_device), 3);
-    says("rank 0 gather  has left g0f all_gather model (model.lua:11), its last");
-    says("rank 0 reduce  meets the other ranks in r0 reduce_scatter model (model.lua:13); behind: rank 1");
-    says("rank 2 reduce  has left r0 reduce_scatter model (model.lua:13); next is a0 all_reduce model (model.lua:16), "
-         "which waits for f0 fetch model (model.lua:15)");
+    stalls(NO_TROUBLE, &b, as_a_device,
+           WORDS("rank 0 gather  has left g0f all_gather model (model.lua:11), its last",
+                 "rank 0 reduce  meets the other ranks in r0 reduce_scatter model (model.lua:13); behind: rank 1",
+                 "rank 2 reduce  has left r0 reduce_scatter model (model.lua:13); next is a0 all_reduce model "
+                 "(model.lua:16), which waits for f0 fetch model (model.lua:15)"));
 }
 
 Test(runtime_cpu, what_does_not_fit_is_told_at_the_start) {
@@ -604,12 +668,9 @@ static int one_is_at_work(sc_rank *r, void *arg) {
 
 Test(runtime_cpu, the_watchdog_knows_who_is_outside_of_programs) {
     sc_build b = make_build(2, 2);
-    sc_debug d = plain;
-    d.stall_s = 0.5;
-    cr_assert_eq(launch_body(NO_TROUBLE, &b, d, one_is_late), 3);
-    says("rank 0 has finished");
-    says("rank 1 is in the training program, at a barrier; behind: rank 0");
-    cr_assert_eq(launch_body(NO_TROUBLE, &b, d, one_is_at_work), 3);
+    stalls(NO_TROUBLE, &b, one_is_late,
+           WORDS("rank 0 has finished", "rank 1 is in the training program, at a barrier; behind: rank 0"));
+    cr_assert_eq(launch_body(NO_TROUBLE, &b, plain, one_is_at_work), 3);
     says("rank 1 is in the training program\n");
 }
 
