@@ -81,8 +81,10 @@ static const Row rows[] = {
      SETS(FLAG, libraries)},
     {"eval-every", "N", "Validate every N steps and after the last (default: after the last)", SETS(WHOLE, eval_every),
      FROM(1, ANY), .needs = "val-data"},
-    {"eval-steps", "N", "Batches a validation; 0 for all there are (default 20)", SETS(WHOLE, eval_steps), FROM(0, ANY),
-     .needs = "val-data"},
+    {"eval-steps", "N",
+     "Validate on the first N times as many windows as a rank's microbatch has samples, at any number of ranks; 0: on "
+     "all windows (default 20)",
+     SETS(WHOLE, eval_steps), FROM(0, 0x1p40), .needs = "val-data"},
     {"quiet", NULL, "Print errors, validation and samples only", SETS(FLAG, quiet), .own = true},
     {.doc = "Optimizer (defaults are the model file's)"},
     {"lr", "X", "Learning rate; groups keep their ratio to it", SETS(NUMBER, lr), FROM(0, LARGEST)},

@@ -158,6 +158,13 @@ void token_set_close(TokenSet *s) {
     *s = (TokenSet){0};
 }
 
+uint64_t token_set_left(const TokenSet *s) {
+    uint64_t left = 0;
+    for (const TokenFile *f = s->files; f < s->files + s->n; f++)
+        left += f->tokens - (f->windows ? (uint64_t)((f->windows - 1) * s->stride + s->span) : 0);
+    return left;
+}
+
 bool token_sets_share(const TokenSet *a, const TokenSet *b, const char **path) {
     for (int i = 0; i < a->n; i++)
         if (known(b, &a->files[i])) {

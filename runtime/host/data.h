@@ -36,6 +36,7 @@ _Noreturn void token_refuse(const TokenFile *f, uint64_t at, int64_t token, cons
  */
 TokenSet token_set_open(const char *option, char *const *patterns, int n, int width, int64_t span, int64_t stride);
 void token_set_close(TokenSet *s);
+uint64_t token_set_left(const TokenSet *s); /* tokens that are in no window, as they are too few for another one */
 bool token_sets_share(const TokenSet *a, const TokenSet *b, const char **path); /* a file that is in both */
 
 /* Reads every token of a set of at most SCAN_BYTES and dies at the first that is not below `limit`. */

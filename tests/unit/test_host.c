@@ -285,14 +285,15 @@ static void samples_of_step(int world, int accumulate, const TokenSet *set, int6
     m.inputs[0].limit = m.inputs[1].limit = 5000;
     for (int micro = 0; micro < accumulate; micro++)
         for (int rank = 0; rank < world; rank++) {
-            Loader l = loader_new(b, set, NULL, 42, true);
+            Loader l = loader_new(b, set, NULL, 42);
             loader_fill(&l, rank, micro, step * MOCK_BATCH + (micro * world + rank) * batch);
             const int32_t *x = l.staging[0], *y = l.staging[1];
             for (int64_t row = 0; row < batch; row++) {
                 first_tokens[n++] = x[row * MOCK_SEQ];
                 for (int i = 0; i < MOCK_SEQ; i++) cr_assert_eq(y[row * MOCK_SEQ + i], x[row * MOCK_SEQ + i] + 1);
             }
-            cr_assert(loader_count(&l, &b->counts[0]) == batch * MOCK_SEQ && loader_counts_all(&l, &b->counts[0]));
+            cr_assert(loader_count(&l, &b->counts[0], batch) == batch * MOCK_SEQ &&
+                      loader_counts_all(&l, &b->counts[0]));
             cr_assert_not(loader_counts_all(&l, &(sc_count_info){1, 1001}), "a token of the files may be ignored");
         }
     cr_assert_eq(n, MOCK_BATCH);

@@ -159,7 +159,8 @@ static const Case cases[] = {
     {1, "--data empty", "empty: an empty file"},
     {1, "--data text.bin", "not an llm.c token file"},
     {1, "--data tiny.bin", "--data (1 file): 100 tokens make 6 windows of 17, but a step takes 8"},
-    {1, "--data a.bin --val-data tiny.bin", "--val-data (1 file)"},
+    {1, "--data a.bin --val-data short.bin",
+     "--val-data (1 file): 16 tokens make 0 windows of 17, but a validation takes 1"},
     {1, "--data big.bin", "big.bin: token 5 is 300, but the model's vocabulary ends at 199"},
     {1, "--data a.bin --val-data val.bin", "no eval program", no_eval},
     {1, "--data a.bin", "this model has no inputs", no_inputs},
@@ -213,6 +214,7 @@ static void write_text(const char *path, const char *text) {
 static void prepare_cases(void) {
     write_data();
     write_bin("tiny.bin", 100, 1);
+    write_bin("short.bin", 16, 1);
     write_text("empty", "");
     write_text("text.bin", "some text that is no token file");
     write_bin("big.bin", 700, 1);

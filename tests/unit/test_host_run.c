@@ -17,7 +17,9 @@ Test(host_run, trains_and_logs) {
     cr_assert(strstr(out, "arena    ") && strstr(out, "predicted") &&
                   strstr(out, "batch    8 samples, 128 tokens a step: 2 ranks x 1 microbatch x 4"),
               "%s", out);
-    cr_assert(strstr(out, "data     2 files, 1,700 tokens, 105 windows of 17; an epoch is 13 steps"), "%s", out);
+    cr_assert(strstr(out, "data     2 files, 1,700 tokens, 105 windows of 17, 18 tokens at files' ends left out; an "
+                          "epoch is 13.1 steps"),
+              "%s", out);
     cr_assert(strstr(out, "step 5/5") && strstr(out, "val_loss"), "%s", out);
     cr_assert(strchr(out, '\033') == NULL && strchr(out, '\r') == NULL);
     slurp("log.jsonl", out, sizeof out);
@@ -27,6 +29,14 @@ Test(host_run, trains_and_logs) {
     cr_assert(strstr(out, "{\"step\": 1, \"loss\": 0.") && strstr(out, "\"tokens\": 640") &&
                   strstr(out, "\"tokens \\\"seen\\\"\": "),
               "%s", out);
+}
+
+Test(host_run, files_without_a_window_are_named) {
+    write_data();
+    write_bin("short.bin", 16, 1);
+    OK(2, "--data short.bin a.bin --val-data val.bin --steps 1");
+    ONE_LINE(
+        "note: --data: 1 of 2 files, short.bin first, have fewer tokens than a window of 17: nothing of them is used");
 }
 
 static void losses(const char *path, double *loss) {
@@ -624,9 +634,9 @@ Test(host_run, notes) {
               err);
     OK(2, "--data a.bin --steps 3 --eval-steps 0 --val-data val.bin --poison --redzones --check-finite --interleave 3 "
           "--stall-seconds 2 --trace t");
-    cr_assert(strstr(out, "(4 batches)"), "%s", out);
+    cr_assert(strstr(out, "(37 windows)"), "%s", out);
     OK(2, "--data a.bin --steps 1 --eval-steps 2 --val-data val.bin --dump x --at-step 1 -o y");
-    cr_assert(strstr(out, "(2 batches)"), "%s", out);
+    cr_assert(strstr(out, "(the first 8 of 37 windows)"), "%s", out);
 }
 
 /* Each record of 8 samples as two of 4. */
