@@ -48,13 +48,15 @@ typedef struct {
 static const Row rows[] = {
     {.doc = "Data"},
     {"data", "FILE...",
-     "Token files (llm.c .bin shards, or raw uint16/uint32) or quoted patterns; - reads records from standard input: "
+     "Token files (llm.c's and LLM.Q's .bin, .npy of integers, Megatron's .bin with its .idx, or raw uint16/uint32) or "
+     "quoted patterns; - reads records from standard input: "
      "one record is one global microbatch, each input in declared order, raw little-endian, its first dimension the "
      "world's. With --resume, the records that the saved run has seen are skipped: feed the same stream from its start",
      SETS(NAMES, data)},
     {"val-data", "FILE...", "Token files to validate on", SETS(NAMES, val_data)},
     {"data-dtype", "uint16|uint32",
-     "Tokens of files without llm.c's header (default: taken from the file's name, if it contains uint16 or uint32)",
+     "Tokens of files that do not say it themselves (default: taken from the file's name, if it contains uint16 or "
+     "uint32)",
      SETS(CHOICE, data_width), FROM(2, 4)},
     {.doc = "Run"},
     {"steps", "N",

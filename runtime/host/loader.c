@@ -74,16 +74,21 @@ void loader_free(Loader *l) {
     free(l->window);
 }
 
+/* Where no table says how many tokens there are. */
+#define MOST_TOKEN ((int64_t)INT32_MAX + 1)
+
 static void fill_row(Loader *l, int64_t row, int64_t window) {
     const TokenFile *file;
     uint64_t at;
     token_window(l->set, window, l->window, &file, &at);
     for (int i = 0; i < l->b->ninputs; i++) {
         const sc_input_info *in = &l->b->inputs[i];
-        int64_t n = in->sample_only ? 0 : length_of(in), limit = in->limit ? in->limit : l->layout.limit;
+        int64_t n = in->sample_only ? 0 : length_of(in), limit = in->limit         ? in->limit
+                                                                 : l->layout.limit ? l->layout.limit
+                                                                                   : MOST_TOKEN;
         for (int64_t k = 0; k < n; k++) {
             int64_t token = l->window[in->shift + k];
-            if (limit && token >= limit) token_refuse(file, at + (uint64_t)(in->shift + k), token, in->name, limit);
+            if (token >= limit) token_refuse(file, at + (uint64_t)(in->shift + k), in->name, limit);
             host_put_int(in->dtype, l->staging[i], row * n + k, token);
         }
     }

@@ -773,6 +773,31 @@ Test(host_run, help_teaches) {
     cr_assert(strstr(out, "Looking inside"));
 }
 
+Test(host_run, foreign_records_are_named) {
+    static const char json[] = "{\"text\": \"a record is no line of JSON, and this one goes on for a while\"}\n";
+    char long_json[8192];
+    for (size_t i = 0; i < sizeof long_json; i++) long_json[i] = json[i % (sizeof json - 1)];
+    write_file("short", json, sizeof json - 1);
+    write_file("long", long_json, sizeof long_json);
+    write_file("gzip", "\x1f\x8b\x08\0\0\0\0\0\0\x03KLJN", 14);
+    write_file("npy", "\x93NUMPY\1\0\x10\0{'descr': '<f4'}", 26);
+    static const char *const said[][2] = {
+        {"short", "standard input is JSON, and not records: `shardc data FILE -o train.bin` makes tokens of"},
+        {"long", "standard input is JSON, and not records"},
+        {"gzip", "standard input is compressed by gzip, and not records: unpack it with gzip -d. A record is raw"},
+        {"npy", "standard input is an array of NumPy, and not records: give files of tokens with --data FILE"}};
+    for (int i = 0; i < 4; i++) {
+        cr_assert_eq(run((How){2, .input = said[i][0], .change = float_input}, "--data - --steps 1"), 1);
+        ONE_LINE(said[i][1]);
+    }
+    float half[8 * MOCK_SEQ]; /* of which each byte but two is 0, or text */
+    for (int i = 0; i < 8 * MOCK_SEQ; i++) half[i] = i % 2 ? 0.75f : 12.3456f;
+    write_records("records", 1, 8, false);
+    FILE *f = fopen("records", "r+");
+    cr_assert(f && fwrite(half, 1, sizeof half, f) == sizeof half && fclose(f) == 0);
+    cr_assert_eq(run((How){2, .input = "records", .change = float_input}, "--data - --steps 1"), 0, "%s", err);
+}
+
 Test(host_run, raw_tokens) {
     uint16_t half[700];
     uint32_t whole[700];
