@@ -150,6 +150,12 @@ static bool check_file(TokenFile *f, uint64_t size, int width, char *error) {
                                  : check_llmc(f, head, size, form == SC_LLMC16, error);
     }
     if (format) return WRONG("it is %s, and not tokens: %s", format->name, format->remedy);
+    uint64_t claimed = n >= BIN_HEADER && word(head, 2) > 0 ? (uint64_t)word(head, 2) : 0;
+    if (claimed && (size == BIN_HEADER + 2 * claimed || size == BIN_HEADER + 4 * claimed))
+        return WRONG(
+            "it begins with %d, not 20240520 or 20240801, and goes on like an llm.c token file of %llu tokens: "
+            "damaged, or of another version; write it again",
+            word(head, 0), (unsigned long long)claimed);
     *error = 0;
     if (check_megatron(f, size, error)) return true;
     if (*error) return false;

@@ -206,8 +206,11 @@ Test(host_files, bin_files_are_checked) {
     write_bin("x.bin", 20240520, 2, 100, 200), expect_bin(0, "of version 2; this program reads version 1");
     write_bin("x.bin", 20240801, 1, 100, 200), expect_bin(0, "of version 1; this program reads version 7");
     write_bin("x.bin", 20240520, 1, -5, 200), expect_bin(0, "claims -5 tokens");
-    write_bin("x.bin", 20240521, 1, 100, 200), expect_bin(0, "it begins with 20240521");
-    write_bin("x.bin", 20240521, 1, 100, 200), expect_bin(2, NULL);
+    write_bin("x.bin", 20240521, 1, 100, 200),
+        expect_bin(2, "it begins with 20240521, not 20240520 or 20240801, and goes");
+    write_bin("x.bin", 20240521, 1, 100, 400), expect_bin(4, "like an llm.c token file of 100 tokens: damaged");
+    write_bin("x.bin", 20240521, 1, 0, 200), expect_bin(0, "not an llm.c token file (it begins with 20240521, not 2");
+    write_bin("x.bin", 20240521, 1, 0, 200), expect_bin(2, NULL);
     write_bin("x.bin", 20240521, 1, 100, 201), expect_bin(2, "not a whole number of uint16 tokens");
     write_bin("x.bin", 20240521, 1, 100, 202), expect_bin(4, "not a whole number of uint32 tokens");
     write_file("x.bin", &(int32_t){20240520}, 4), expect_bin(0, "less than an llm.c header");
