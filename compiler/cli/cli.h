@@ -23,7 +23,8 @@ struct Options {
     const char **set, **policies;
     int nset, npolicies;
     int world, nodes, redzone;  /* world, nodes: 0 until given */
-    int separator;              /* data: a token between files, or -1 */
+    int separator;              /* data: a token between texts, or -1 */
+    const char *as, *key;       /* data: bytes, text or jsonl, NULL: as the file says; JSON's member with the text */
     double delay_us[N_STREAMS]; /* of collectives, by stream */
     bool delayed;
     double most_forward_ms, most_step_ms, most_exposed_ms; /* verify; -1: no bound */

@@ -71,11 +71,11 @@ static bool check_llmq(TokenFile *f, const uint8_t *head, uint64_t size, char *e
     return check_size(f, size, error);
 }
 
-static bool check_npy(TokenFile *f, uint64_t size, char *error) {
+static bool check_npy(TokenFile *f, const uint8_t *head, uint64_t n, uint64_t size, char *error) {
     Npy a;
     char why[NPY_ERROR];
     int long_dims = 0;
-    if (!npy_read(&a, f->fd, size, why)) return WRONG("an array of NumPy: %s", why);
+    if (!npy_read(&a, head, n, why)) return WRONG("an array of NumPy: %s", why);
     bool fits = a.width == 1 || a.width == 2 || a.width == 4 || a.width == 8;
     if ((a.kind != 'i' && a.kind != 'u') || !fits)
         return WRONG("an array of NumPy of dtype %s'%c%d', not of integers: save tokens as x.astype(numpy.uint32)",
@@ -145,7 +145,7 @@ static bool check_file(TokenFile *f, uint64_t size, int width, char *error) {
     sc_form form = format ? format->form : SC_FOREIGN;
     if (format && SC_FORM_TOKENS(form)) {
         f->what = format->name;
-        return form == SC_NPY    ? check_npy(f, size, error)
+        return form == SC_NPY    ? check_npy(f, head, n, size, error)
                : form == SC_LLMQ ? check_llmq(f, head, size, error)
                                  : check_llmc(f, head, size, form == SC_LLMC16, error);
     }

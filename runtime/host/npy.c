@@ -1,15 +1,13 @@
 /* The header of a .npy file: "\x93NUMPY", version, length, then a dict of Python in text: {'descr': '<u2',
  * 'fortran_order': False, 'shape': (4000,), }. Source: numpy.lib.format.
- * Relies on: system.h.
+ * Relies on: schema/formats.h.
  * Relied on by: data. */
 #include "npy.h"
-#include "../system.h"
+#include "../schema/formats.h"
 #include <ctype.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-
-enum { MOST_HEADER = 1 << 16 };
 
 #define WRONG(...) (snprintf(error, NPY_ERROR, __VA_ARGS__), false)
 
@@ -101,22 +99,16 @@ static bool parse(Npy *a, const char *p, char *error) {
     return true;
 }
 
-bool npy_read(Npy *a, int fd, uint64_t size, char error[NPY_ERROR]) {
-    uint8_t h[12] = {0};
+bool npy_read(Npy *a, const uint8_t *head, size_t n, char error[NPY_ERROR]) {
+    char text[SC_FORMAT_HEAD + 1] = "";
     *a = (Npy){0};
-    if (size < sizeof h) return WRONG("%llu bytes, less than a header: truncated", (unsigned long long)size);
-    if (!sc_read_at(fd, h, sizeof h, 0)) return WRONG("cannot read it: %s", strerror(errno));
-    if (h[6] < 1 || h[6] > 3) return WRONG("version %d.%d, and this program reads 1.0 to 3.0", h[6], h[7]);
-    uint32_t n = h[8] | (uint32_t)h[9] << 8;
-    if (h[6] > 1) n |= (uint32_t)h[10] << 16 | (uint32_t)h[11] << 24;
-    uint64_t begin = h[6] > 1 ? 12 : 10;
-    if (n > MOST_HEADER) return WRONG("its header claims to have %u bytes: damaged", n);
-    if (begin + n > size) return WRONG("it ends within its header: truncated");
-    a->at = begin + n;
-    char *text = calloc(n + 1, 1);
-    if (!text) return WRONG("no memory for its header");
-    bool good = sc_read_at(fd, text, n, begin) ? true : WRONG("cannot read it: %s", strerror(errno));
-    good = good && (strlen(text) == n ? parse(a, text, error) : WRONG("its header holds a NUL: damaged"));
-    free(text);
-    return good;
+    if (n < 12) return WRONG("%zu bytes, less than a header: truncated", n);
+    if (head[6] < 1 || head[6] > 3) return WRONG("version %d.%d, and this program reads 1.0 to 3.0", head[6], head[7]);
+    size_t begin = head[6] > 1 ? 12 : 10, length = sc_format_word(head + 8) & (head[6] > 1 ? UINT32_MAX : 0xffff);
+    if (begin + length > SC_FORMAT_HEAD) return WRONG("its header claims to have %zu bytes: damaged", length);
+    if (begin + length > n) return WRONG("it ends within its header: truncated");
+    memcpy(text, head + begin, length);
+    if (strlen(text) != length) return WRONG("its header holds a NUL: damaged");
+    a->at = begin + length;
+    return parse(a, text, error);
 }

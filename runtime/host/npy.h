@@ -5,6 +5,7 @@
 #define HOST_NPY_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum { NPY_ERROR = 256, NPY_DIMS = 32 };
@@ -18,7 +19,8 @@ typedef struct {
     uint64_t at; /* byte offset of the first element */
 } Npy;
 
-/* Reads the header of the file of `size` bytes, versions 1.0 to 3.0. False: `error` says what is wrong with it. */
-bool npy_read(Npy *a, int fd, uint64_t size, char error[NPY_ERROR]);
+/* Reads the header, versions 1.0 to 3.0, from the file's first n bytes (SC_FORMAT_HEAD, or all of a shorter one).
+ * False: `error` says what is wrong with it. */
+bool npy_read(Npy *a, const uint8_t *head, size_t n, char error[NPY_ERROR]);
 
 #endif

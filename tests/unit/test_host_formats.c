@@ -140,7 +140,7 @@ Test(host_formats, arrays_of_numpy_that_hold_no_tokens) {
     write_npy("x.bin", 4, DICT("'<u2'", "False", "(4,)"), "12345678", 8),
         expect_bin(0, "version 4.0, and this program");
     write_file("x.bin", "\x93NUMPY\1\0", 8), expect_bin(0, "8 bytes, less than a header");
-    write_file("x.bin", "\x93NUMPY\1\0\xff\xff{'de", 14), expect_bin(0, "ends within its header");
+    write_file("x.bin", "\x93NUMPY\1\0\xff\x0e{'de", 14), expect_bin(0, "ends within its header");
     write_file("x.bin", "\x93NUMPY\2\0\xff\xff\xff\xff{'de", 16), expect_bin(0, "claims to have 4294967295 bytes");
     write_file("x.bin", "\x93NUMPY\1\0\4\0{'\0e", 14), expect_bin(0, "holds a NUL");
 }
