@@ -145,6 +145,23 @@ Test(host_formats, arrays_of_numpy_that_hold_no_tokens) {
     write_file("x.bin", "\x93NUMPY\1\0\4\0{'\0e", 14), expect_bin(0, "holds a NUL");
 }
 
+Test(host_formats, what_a_header_says_is_told_once) {
+    uint8_t *p = numbers(240, 4, false);
+    for (int i = 0; i < 240; i++) p[4 * i] = 7, p[4 * i + 1] = 0;
+    write_npy("x.npy", 1, "{'descr': '<u4', 'fortran_order': False, 'shape': (12, 20), }\n", p, 960);
+    write_npy("y.npy", 1, "{'descr': '<u4', 'fortran_order': False, 'shape': (240,), }\n", p, 960);
+    free(p);
+    OK(1, "--data x.npy y.npy --data-dtype uint16 --steps 1");
+    cr_assert(
+        strstr(err, "note: x.npy: an array of rows of 20 tokens; they are read one after the other, and windows cross "
+                    "them\n") &&
+            strstr(err, "note: x.npy: an array of NumPy, 4 bytes a token; --data-dtype holds for files that do not") &&
+            lines_of(err) == 2,
+        "%s", err);
+    OK(1, "--data y.npy --data-dtype uint32 --steps 1");
+    cr_assert_str_empty(err);
+}
+
 static void refuse_0(const TokenSet *s) {
     token_refuse(&s->files[0], 1, "ids", 50257);
 }
