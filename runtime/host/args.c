@@ -84,8 +84,8 @@ static const Row rows[] = {
     {"eval-every", "N", "Validate every N steps and after the last (default: after the last)", SETS(WHOLE, eval_every),
      FROM(1, ANY), .needs = "val-data"},
     {"eval-steps", "N",
-     "Validate on the first N times as many windows as a rank's microbatch has samples, at any number of ranks; 0: on "
-     "all windows (default 20)",
+     "Validate on the files' first windows alone, N times as many as a rank's microbatch has samples, whatever the "
+     "number of ranks; 0: on all (default: on all)",
      SETS(WHOLE, eval_steps), FROM(0, 0x1p40), .needs = "val-data"},
     {"quiet", NULL, "Print errors, validation and samples only", SETS(FLAG, quiet), .own = true},
     {.doc = "Optimizer (defaults are the model file's)"},
@@ -411,7 +411,6 @@ static Options defaults(const sc_build *b) {
     int threads = computes_on_gpu(b) ? FOR_MEMORY : b->threads, most = sc_processors(b);
     return (Options){
         .steps = -1,
-        .eval_steps = 20,
         .seed = 1,
         .sample_ids = -1,
         .temperature = 1,

@@ -376,7 +376,7 @@ static void print_beginning(const Trainer *t) {
         if (t->run->val_windows == t->run->val.windows)
             printf("; all windows are taken\n");
         else
-            printf("; the first %s are taken: --eval-steps 0 takes all\n", grouped((double)t->run->val_windows, a));
+            printf("; the first %s are taken\n", grouped((double)t->run->val_windows, a));
     }
     for (size_t k = 0; k < sizeof t->b->unused / sizeof *t->b->unused; k++)
         if (t->b->unused[k]) printf("unused   %s\n", t->b->unused[k]);
