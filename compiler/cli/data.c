@@ -78,7 +78,7 @@ typedef struct {
 
 /* More of the file behind what is not taken yet. False: there is no more. */
 static bool read_on(Reader *r) {
-    memmove(r->bytes, r->bytes + r->at, r->end - r->at);
+    if (r->at) memmove(r->bytes, r->bytes + r->at, r->end - r->at);
     r->end -= r->at;
     r->at = 0;
     if (r->room - r->end < CHUNK) {
@@ -109,13 +109,11 @@ static bool next_line(Reader *r, char **line, size_t *n) {
 static void put_lines(Tokens *to, Reader *r, const char *key) {
     char *line, *text, error[JSONL_ERROR];
     size_t n, length;
-    bool list = false;
     for (int number = 1; next_line(r, &line, &n); number++) {
         if (jsonl_blank(line, n)) continue;
-        list |= number == 1 && *line == '[';
         if (!jsonl_text(line, n, key, &text, &length, error))
             fail((Source){r->path, number}, "%s. JSON lines have an object a line%s; --as text takes the file as it is",
-                 error, list ? ", which `jq -c '.[]'` makes of a list" : "");
+                 error, number == 1 && *line == '[' ? ", which `jq -c '.[]'` makes of a list" : "");
         to->between = true;
         to->texts++;
         put_bytes(to, text, length);

@@ -52,7 +52,8 @@ static inline bool sc_format_torch(const uint8_t *p, size_t n) {
     return name > 8 && 30 + name <= n && !memcmp(p + 30 + name - 8, "data.pkl", 8);
 }
 static inline bool sc_format_safetensors(const uint8_t *p, size_t n) {
-    return n >= 10 && !p[4] && !p[5] && !p[6] && !p[7] && sc_format_word(p) >= 2 && (p[9] == '"' || p[9] == '}');
+    bool length = n >= 12 && !p[4] && !p[5] && !p[6] && !p[7] && sc_format_word(p) >= 2;
+    return length && (p[9] == '"' || p[9] == '}') && p[10] >= ' ' && p[11] >= ' ';
 }
 static inline bool sc_format_arrow(const uint8_t *p, size_t n) { /* a length, then where the table in it begins */
     uint32_t length = n >= 12 ? sc_format_word(p + 4) : 0;

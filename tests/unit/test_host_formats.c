@@ -317,6 +317,8 @@ Test(host_formats, raw_tokens_are_not_taken_for_something_else) {
                                          {0xfeff, 0x1234, 3, 20, 0x20, 10},
                                          {0xffff, 0xffff, 0xffff, 0xffff, 0xffff, 0xffff},
                                          {0x4141, 0x4141, 0x4141, 0x4141, 0x4141, 0x4141}};
+    write_file("x.bin", (uint32_t[]){40, 0, 0x227b, 7, 8, 9}, 24);
+    expect_bin(4, NULL);
     uint64_t state = 1;
     for (size_t k = 0; k < sizeof starts / sizeof *starts; k++)
         write_file("x.bin", starts[k], sizeof *starts), expect_bin(2, NULL);
