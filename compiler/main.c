@@ -113,8 +113,12 @@ static const Command commands[] = {
      "A program writes the same page while it runs: --log run.jsonl --report run.html.",
      1, INT32_MAX, command_report},
     {DATA, "data", "FILE... -o OUT.bin",
-     "Make byte-level tokens of files, in the format of llm.c's .bin."
-     "\vExample:\n  shardc data book.txt notes.txt -o train.bin\n  shardc data held-out.txt -o val.bin",
+     "Make byte-level tokens of files of text, in the format of llm.c's .bin. Of JSON lines (FILE.jsonl, or what "
+     "begins "
+     "like them) the texts are taken. Files that are no text, such as archives, are refused."
+     "\vExample:\n  shardc data book.txt notes.txt -o train.bin\n  shardc data held-out.txt -o val.bin\n  shardc data "
+     "books.jsonl --separator 0 -o "
+     "train.bin\n  shardc data <(zcat books.jsonl.gz) -o train.bin",
      1, INT32_MAX, command_data},
     {CALIBRATE, "calibrate", "[MODEL.lua]",
      "Measure the GPUs of this machine: writes a device profile, and the table of matmul algorithms. With a MODEL, no "
@@ -449,8 +453,13 @@ static const Option options[] = {
      "mfu",
      .take = take_text, TO(fail_if)},
     {DIFF, 0, "all", NULL, 4, "Print every row, not the largest alone", .take = take_flag, TO(every)},
-    {DATA, 0, "separator", "TOKEN", 1, "Put this token (0 to 65535) between files", .take = take_number, TO(separator),
-     RANGE(0, 65535)},
+    {DATA, 0, "separator", "TOKEN", 1, "Put this token (0 to 65535) between files, and between texts of JSON lines",
+     .take = take_number, TO(separator), RANGE(0, 65535)},
+    {DATA, 0, "as", "bytes|text|jsonl", 1,
+     "What the files are, unless their first bytes say it: every byte as it is, text, or JSON lines", .take = take_word,
+     TO(as), WORDS("bytes", "text", "jsonl")},
+    {DATA, 0, "key", "NAME", 1, "The member that holds the text in an object of JSON lines (default: text)",
+     .take = take_text, TO(key)},
     {CALIBRATE, 0, "table", "FILE", 3, "Write the algorithms of matrix products to FILE", .take = take_text, TO(table)},
     {CALIBRATE, 0, "tasks", "FILE", 3, "Time the kernels of this list too, and choose algorithms for its products",
      .take = take_text, TO(tasks)},
@@ -588,6 +597,7 @@ int main(int argc, char **argv) {
     Arena *arena = arena_new();
     Parse p = {.command = command_named(arena, argv[1]),
                .o = {.separator = -1,
+                     .key = "text",
                      .capacity = -1,
                      .effort_millions = 4000,
                      .most_forward_ms = -1,

@@ -25,7 +25,8 @@ struct Options {
     int nset, npolicies;
     int world, nodes, redzone;  /* world, nodes: 0 until given */
     int document_length;        /* of attention's documents; 0: as the model says */
-    int separator;              /* data: a token between files, or -1 */
+    int separator;              /* data: a token between texts, or -1 */
+    const char *as, *key;       /* data: bytes, text or jsonl, NULL: as the file says; JSON's member with the text */
     double delay_us[N_STREAMS]; /* of collectives, by stream */
     bool delayed;
     double most_forward_ms, most_step_ms, most_exposed_ms; /* verify; -1: no bound */

@@ -1,7 +1,9 @@
-/* `shardc data`: files become byte-level tokens in llm.c's .bin format (256 int32: 20240520, 1, count; then uint16
- * each). Relies on: base. Relied on by: main.c; runtime/host reads what this writes. */
+/* `shardc data`: text becomes byte-level tokens in llm.c's .bin format (256 int32: 20240520, 1, count; then uint16
+ * each). Relies on: base, jsonl.h, schema/formats.h. Relied on by: main.c; runtime/host reads what this writes. */
 #include "../report/figures.h"
 #include "cli.h"
+#include "jsonl.h"
+#include "schema/formats.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -30,33 +32,135 @@ static void keep_others(const char *out) {
         fail(NOWHERE, "%s is there already, and holds no tokens: it stays as it is; give another name with -o", out);
 }
 
-static void put_tokens(FILE *to, const unsigned char *bytes, size_t n) {
-    unsigned char out[2 * CHUNK];
-    for (size_t i = 0; i < n; i++) {
-        out[2 * i] = bytes[i];
-        out[2 * i + 1] = 0;
-    }
-    fwrite(out, 2, n, to);
-}
+/* ── what is written ─────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+typedef struct {
+    FILE *f;
+    int separator;         /* or -1 */
+    int64_t tokens, texts; /* texts: of JSON lines */
+    bool between;          /* a text is complete, so that the next one is to be separated */
+} Tokens;
 
-static int64_t added(int64_t tokens, int64_t more) {
-    if (more > INT32_MAX - tokens)
+static void check_room(const Tokens *to, int64_t more) {
+    if (more > INT32_MAX - to->tokens)
         fail(NOWHERE,
              "more than %d tokens, which one .bin file cannot hold; make several: the loader reads train_*.bin",
              INT32_MAX);
-    return tokens + more;
 }
 
-/* What is too large is refused before it is read, where its size is known. */
-static int64_t copy_file(FILE *to, const char *path, int64_t tokens) {
-    unsigned char in[CHUNK];
+static void put_bytes(Tokens *to, const char *bytes, size_t n) {
+    unsigned char out[2 * CHUNK];
+    const unsigned char separator[2] = {(unsigned char)to->separator, (unsigned char)(to->separator >> 8)};
+    if (!n) return;
+    bool separated = to->between && to->tokens && to->separator >= 0;
+    if (separated) fwrite(separator, 1, 2, to->f);
+    to->between = false;
+    check_room(to, (int64_t)n + separated);
+    to->tokens += (int64_t)n + separated;
+    for (size_t k; n; n -= k, bytes += k) {
+        k = n < CHUNK ? n : CHUNK;
+        for (size_t i = 0; i < k; i++) {
+            out[2 * i] = (unsigned char)bytes[i];
+            out[2 * i + 1] = 0;
+        }
+        fwrite(out, 2, k, to->f);
+    }
+}
+
+/* ── what is read ────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+typedef struct {
+    FILE *f;
+    const char *path;
+    char *bytes; /* of which [at, end) are not taken yet */
+    size_t at, end, room;
+} Reader;
+
+/* More of the file behind what is not taken yet. False: there is no more. */
+static bool read_on(Reader *r) {
+    if (r->at) memmove(r->bytes, r->bytes + r->at, r->end - r->at);
+    r->end -= r->at;
+    r->at = 0;
+    if (r->room - r->end < CHUNK) {
+        r->room = 2 * r->room + CHUNK;
+        r->bytes = realloc(r->bytes, r->room);
+        if (!r->bytes) fail(NOWHERE, "%s: no memory for a line of more than %zu bytes", r->path, r->end);
+    }
+    size_t n = fread(r->bytes + r->end, 1, r->room - r->end, r->f);
+    if (ferror(r->f)) fail(NOWHERE, "cannot read %s: %s", r->path, strerror(errno));
+    r->end += n;
+    return n > 0;
+}
+
+/* false: there is none any more. The last one may lack its newline. */
+static bool next_line(Reader *r, char **line, size_t *n) {
+    size_t seen = 0;
+    char *newline;
+    while (!(newline = memchr(r->bytes + r->at + seen, '\n', r->end - r->at - seen))) {
+        seen = r->end - r->at;
+        if (!read_on(r)) break;
+    }
+    *line = r->bytes + r->at;
+    *n = newline ? (size_t)(newline - *line) : r->end - r->at;
+    r->at += *n + (newline != NULL);
+    return *n || newline;
+}
+
+static void put_lines(Tokens *to, Reader *r, const char *key) {
+    char *line, *text, error[JSONL_ERROR];
+    size_t n, length;
+    for (int number = 1; next_line(r, &line, &n); number++) {
+        if (jsonl_blank(line, n)) continue;
+        if (!jsonl_text(line, n, key, &text, &length, error))
+            fail((Source){r->path, number}, "%s. JSON lines have an object a line%s; --as text takes the file as it is",
+                 error, number == 1 && *line == '[' ? ", which `jq -c '.[]'` makes of a list" : "");
+        to->between = true;
+        to->texts++;
+        put_bytes(to, text, length);
+    }
+}
+
+static bool has_ending(const char *path, const char *ending) {
+    size_t n = strlen(path), k = strlen(ending);
+    return n > k && !strcasecmp(path + n - k, ending);
+}
+
+/* By its name, or because it begins with {" as no text does that people read. */
+static bool is_jsonl(const Reader *r) {
+    const char *p = r->bytes + r->at, *end = r->bytes + r->end;
+    if (has_ending(r->path, ".jsonl") || has_ending(r->path, ".ndjson") || has_ending(r->path, ".json")) return true;
+    while (p < end && *p && strchr(" \t\r\n", *p)) p++;
+    if (p == end || *p++ != '{') return false;
+    while (p < end && (*p == ' ' || *p == '\t')) p++;
+    return p < end && *p == '"';
+}
+
+static void put_file(Tokens *to, const char *path, const Options *o) {
     struct stat st;
-    FILE *f = input_open(NOWHERE, path, &st);
-    if (S_ISREG(st.st_mode)) added(tokens, st.st_size);
-    for (size_t n; (n = fread(in, 1, sizeof in, f)) > 0; tokens = added(tokens, (int64_t)n)) put_tokens(to, in, n);
-    if (ferror(f)) fail(NOWHERE, "cannot read %s: %s", path, strerror(errno));
-    fclose(f);
-    return tokens;
+    Reader r = {.f = input_open(NOWHERE, path, &st), .path = path};
+    bool bytes = o->as && !strcmp(o->as, "bytes"), text = o->as && !strcmp(o->as, "text"),
+         lines = o->as && !bytes && !text;
+    read_on(&r);
+    const uint8_t *head = (const uint8_t *)r.bytes;
+    const sc_format *f = bytes ? NULL : sc_format_of(head, r.end < SC_FORMAT_HEAD ? r.end : SC_FORMAT_HEAD);
+    if (f && SC_FORM_TOKENS(f->form))
+        fail(NOWHERE, "%s: it is %s: give it to a program as it is, with --data", path, f->name);
+    if (f && f->form == SC_FOREIGN)
+        fail(NOWHERE, "%s: it is %s, and not text: %s; --as bytes makes tokens of its bytes all the same", path,
+             f->name, f->remedy);
+    if (!bytes) r.at = sc_utf8_bom(head, r.end);
+    to->between = true;
+    if (lines || (!o->as && is_jsonl(&r))) {
+        put_lines(to, &r, o->key);
+    } else {
+        if (S_ISREG(st.st_mode)) check_room(to, st.st_size); /* before it is read */
+        do {
+            put_bytes(to, r.bytes + r.at, r.end - r.at);
+            r.at = r.end;
+        } while (read_on(&r));
+    }
+    fclose(r.f);
+    free(r.bytes);
 }
 
 static void put_header(FILE *f, int64_t tokens) {
@@ -75,22 +179,19 @@ int command_data(Arena *a, const Options *o) {
     if (!out.temp)
         fail(NOWHERE, "cannot write %s: the count of tokens goes to its beginning, so it must be a regular file",
              o->out);
-    int64_t tokens = 0;
+    Tokens to = {.f = out.f, .separator = o->separator};
     put_header(out.f, 0);
-    for (int i = 0; i < o->ninputs; i++) {
-        int64_t before = tokens;
-        tokens = copy_file(out.f, o->inputs[i], tokens);
-        if (tokens > before && o->separator >= 0 && i + 1 < o->ninputs) {
-            const unsigned char s[2] = {(unsigned char)o->separator, (unsigned char)(o->separator >> 8)};
-            fwrite(s, 1, 2, out.f);
-            tokens = added(tokens, 1);
-        }
-    }
-    if (!tokens) fail(NOWHERE, "no tokens to write: %s is empty", o->ninputs == 1 ? o->inputs[0] : "every file given");
+    for (int i = 0; i < o->ninputs; i++) put_file(&to, o->inputs[i], o);
+    if (!to.tokens)
+        fail(NOWHERE, "no tokens to write: %s is empty", o->ninputs == 1 ? o->inputs[0] : "every file given");
     if (fseeko(out.f, 0, SEEK_SET)) fail(NOWHERE, "cannot write %s: %s", o->out, strerror(errno));
-    put_header(out.f, tokens);
+    put_header(out.f, to.tokens);
     out_commit(&out);
-    printf("%s: %s tokens from %d file%s, a byte each\n", o->out, figure_grouped(a, (double)tokens), o->ninputs,
+    if (to.texts > 1 && to.separator < 0)
+        remark(NOWHERE, "no token stands between the texts of JSON lines: --separator TOKEN puts one there");
+    printf("%s: %s tokens from %d file%s", o->out, figure_grouped(a, (double)to.tokens), o->ninputs,
            o->ninputs == 1 ? "" : "s");
+    if (to.texts) printf(", %s text%s of JSON lines", figure_grouped(a, (double)to.texts), to.texts == 1 ? "" : "s");
+    printf(", a byte each\n");
     return 0;
 }

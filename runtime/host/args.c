@@ -48,13 +48,15 @@ typedef struct {
 static const Row rows[] = {
     {.doc = "Data"},
     {"data", "FILE...",
-     "Token files (llm.c .bin shards, or raw uint16/uint32) or quoted patterns; - reads records from standard input: "
+     "Token files (llm.c's and LLM.Q's .bin, .npy of integers, Megatron's .bin with its .idx, or raw uint16/uint32) or "
+     "quoted patterns; - reads records from standard input: "
      "one record is one global microbatch, each input in declared order, raw little-endian, its first dimension the "
      "world's. With --resume, the records that the saved run has seen are skipped: feed the same stream from its start",
      SETS(NAMES, data)},
     {"val-data", "FILE...", "Token files to validate on", SETS(NAMES, val_data)},
     {"data-dtype", "uint16|uint32",
-     "Tokens of files without llm.c's header (default: taken from the file's name, if it contains uint16 or uint32)",
+     "Tokens of files that do not say it themselves (default: taken from the file's name, if it contains uint16 or "
+     "uint32)",
      SETS(CHOICE, data_width), FROM(2, 4)},
     {.doc = "Run"},
     {"steps", "N",
@@ -81,8 +83,10 @@ static const Row rows[] = {
      SETS(FLAG, libraries)},
     {"eval-every", "N", "Validate every N steps and after the last (default: after the last)", SETS(WHOLE, eval_every),
      FROM(1, ANY), .needs = "val-data"},
-    {"eval-steps", "N", "Batches a validation; 0 for all there are (default 20)", SETS(WHOLE, eval_steps), FROM(0, ANY),
-     .needs = "val-data"},
+    {"eval-steps", "N",
+     "Validate on the files' first windows alone, N times as many as a rank's microbatch has samples, whatever the "
+     "number of ranks; 0: on all (default: on all)",
+     SETS(WHOLE, eval_steps), FROM(0, 0x1p40), .needs = "val-data"},
     {"quiet", NULL, "Print errors, validation and samples only", SETS(FLAG, quiet), .own = true},
     {.doc = "Optimizer (defaults are the model file's)"},
     {"lr", "X", "Learning rate; groups keep their ratio to it", SETS(NUMBER, lr), FROM(0, LARGEST)},
@@ -407,7 +411,6 @@ static Options defaults(const sc_build *b) {
     int threads = computes_on_gpu(b) ? FOR_MEMORY : b->threads, most = sc_processors(b);
     return (Options){
         .steps = -1,
-        .eval_steps = 20,
         .seed = 1,
         .sample_ids = -1,
         .temperature = 1,

@@ -59,8 +59,8 @@ Layout layout_of(const sc_build *b) {
 
 /* ── filling ─────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-Loader loader_new(const sc_build *b, const TokenSet *set, Records *records, uint64_t seed, bool shuffled) {
-    Loader l = {.b = b, .set = set, .records = records, .layout = layout_of(b), .seed = seed, .shuffled = shuffled};
+Loader loader_new(const sc_build *b, const TokenSet *set, Records *records, uint64_t seed) {
+    Loader l = {.b = b, .set = set, .records = records, .layout = layout_of(b), .seed = seed};
     l.window = need((size_t)l.layout.span + 1, sizeof *l.window);
     l.staging = need((size_t)b->ninputs, sizeof *l.staging);
     for (int i = 0; i < b->ninputs; i++)
@@ -74,29 +74,39 @@ void loader_free(Loader *l) {
     free(l->window);
 }
 
-void loader_fill(Loader *l, int rank, int64_t micro, int64_t sample) {
-    const sc_build *b = l->b;
-    for (int i = 0; i < b->ninputs && l->records; i++) records_take(l->records, rank, micro, i, l->staging[i]);
-    for (int64_t row = 0; row < l->layout.batch && !l->records; row++) {
-        const TokenFile *file;
-        uint64_t at;
-        int64_t window = l->shuffled ? token_order(l->set, l->seed, sample + row) : sample + row;
-        token_window(l->set, window, l->window, &file, &at);
-        for (int i = 0; i < b->ninputs; i++) {
-            const sc_input_info *in = &b->inputs[i];
-            int64_t n = in->sample_only ? 0 : length_of(in), limit = in->limit ? in->limit : l->layout.limit;
-            for (int64_t k = 0; k < n; k++) {
-                int64_t token = l->window[in->shift + k];
-                if (limit && token >= limit) token_refuse(file, at + (uint64_t)(in->shift + k), token, in->name, limit);
-                host_put_int(in->dtype, l->staging[i], row * n + k, token);
-            }
+/* Where no table says how many tokens there are. */
+#define MOST_TOKEN ((int64_t)INT32_MAX + 1)
+
+static void fill_row(Loader *l, int64_t row, int64_t window) {
+    const TokenFile *file;
+    uint64_t at;
+    token_window(l->set, window, l->window, &file, &at);
+    for (int i = 0; i < l->b->ninputs; i++) {
+        const sc_input_info *in = &l->b->inputs[i];
+        int64_t n = in->sample_only ? 0 : length_of(in), limit = in->limit         ? in->limit
+                                                                 : l->layout.limit ? l->layout.limit
+                                                                                   : MOST_TOKEN;
+        for (int64_t k = 0; k < n; k++) {
+            int64_t token = l->window[in->shift + k];
+            if (token >= limit) token_refuse(file, at + (uint64_t)(in->shift + k), in->name, limit);
+            host_put_int(in->dtype, l->staging[i], row * n + k, token);
         }
     }
 }
 
-int64_t loader_count(Loader *l, const sc_count_info *c) {
+void loader_fill(Loader *l, int rank, int64_t micro, int64_t sample) {
+    for (int i = 0; i < l->b->ninputs && l->records; i++) records_take(l->records, rank, micro, i, l->staging[i]);
+    for (int64_t row = 0; row < l->layout.batch && !l->records; row++)
+        fill_row(l, row, token_order(l->set, l->seed, sample + row));
+}
+
+void loader_fill_windows(Loader *l, int64_t first, int64_t n, int64_t at) {
+    for (int64_t row = 0; row < l->layout.batch; row++) fill_row(l, row, first + (at + row) % n);
+}
+
+int64_t loader_count(const Loader *l, const sc_count_info *c, int64_t rows) {
     const sc_input_info *in = &l->b->inputs[c->input];
-    int64_t n = input_numel(in), count = 0;
+    int64_t n = input_numel(in) / l->layout.batch * rows, count = 0;
     for (int64_t i = 0; i < n; i++) count += host_get_int(in->dtype, l->staging[c->input], i) != c->ignore;
     return count;
 }

@@ -23,18 +23,20 @@ typedef struct {
     Records *records;
     Layout layout;
     uint64_t seed;
-    bool shuffled;
     uint32_t *window; /* span tokens */
     void **staging;   /* of each input: one rank's microbatch */
 } Loader;
 void loader_free(Loader *l);
-Loader loader_new(const sc_build *b, const TokenSet *set, Records *records, uint64_t seed, bool shuffled);
+Loader loader_new(const sc_build *b, const TokenSet *set, Records *records, uint64_t seed);
 
 /* Fills staging for the microbatch whose first sample is `sample` of the run (records: microbatch `micro` of the step).
  */
 void loader_fill(Loader *l, int rank, int64_t micro, int64_t sample);
-int64_t loader_count(Loader *l, const sc_count_info *c);         /* targets in staging that count */
-bool loader_counts_all(const Loader *l, const sc_count_info *c); /* none can be ignored: no need to look */
+/* ... with n windows of the files, in their order and again from the first: row r gets window first + (at + r) mod n.
+ */
+void loader_fill_windows(Loader *l, int64_t first, int64_t n, int64_t at);
+int64_t loader_count(const Loader *l, const sc_count_info *c, int64_t rows); /* targets that count in staging's first */
+bool loader_counts_all(const Loader *l, const sc_count_info *c);             /* none can be ignored: no need to look */
 void loader_upload(const Loader *l, sc_rank *r);
 int64_t input_numel(const sc_input_info *in);
 

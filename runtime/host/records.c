@@ -1,8 +1,9 @@
 /* Records from standard input. Rank 0 reads a step's records into shared memory that was made before the ranks started,
  * and checks them; after a barrier every rank copies its rows; another one lets rank 0 read on.
- * Relies on: sc_barrier, dtype.
+ * Relies on: sc_barrier, dtype, schema/formats.h.
  * Relied on by: loader. */
 #include "records.h"
+#include "../schema/formats.h"
 #include "die.h"
 #include "dtype.h"
 #include <errno.h>
@@ -107,9 +108,19 @@ static void check_input(const Records *q, int input, const uint8_t *p) {
     }
 }
 
+/* Foreign bytes are numbers too. Text is what a few small floats look like, but not many. */
+static void check_format(const uint8_t *p, int64_t n) {
+    enum { FLOATS = 64 };
+    const sc_format *f = sc_format_of(p, n < SC_FORMAT_HEAD ? (size_t)n : SC_FORMAT_HEAD);
+    if (!f || ((f->form == SC_TEXT || f->form == SC_JSON) && n < FLOATS)) return;
+    die("standard input is %s, and not records: %s. A record is raw little-endian, each input in declared order",
+        f->name, f->remedy ? f->remedy : "give files of tokens with --data FILE, or write the bytes of arrays alone");
+}
+
 static RecordsStep read_record(Records *q, const sc_rank *r, uint8_t *dst) {
     if (!fill(q, r, dst)) return RECORDS_CUT_SHORT;
     if (q->got == 0) return RECORDS_ENDED;
+    if (q->count == 0) check_format(dst, q->got);
     if (q->got < q->bytes)
         die("standard input ended in the middle of record %lld, after %lld of %lld bytes: a record is one global "
             "microbatch, each input in declared order with %d times its first dimension",

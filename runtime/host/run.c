@@ -36,7 +36,15 @@ static TokenSet open_tokens(const Run *run, const Layout *l, const char *option,
             names->at[0], l->not_token);
     if (!l->span) die("%s: this model has no inputs", names->at[0]);
     TokenSet s = token_set_open(option, names->at, names->n, run->o.data_width, l->span, l->stride);
-    if (sc_first()) token_set_scan(&s, l->limit); /* the other processes come here after that */
+    if (!sc_first()) return s; /* the other processes come here after that */
+    token_set_scan(&s, l->limit);
+    int none = 0;
+    const char *name = NULL;
+    for (int i = 0; i < s.n; i++)
+        if (!s.files[i].windows && !none++) name = s.files[i].path;
+    if (none && s.windows)
+        note("%s: %d of %d files, %s first, have fewer tokens than a window of %" PRId64 ": nothing of them is used",
+             option, none, s.n, name, s.span);
     return s;
 }
 
@@ -63,11 +71,11 @@ static void open_data(Run *run, const Layout *l) {
     if (run->val.n && token_sets_share(&run->val, &run->train, &both))
         note("%s is in --data and in --val-data: its validation loss means little", both);
     if (!run->val.n) return;
-    int64_t batch = l->batch * run->b->world;
     if (program_named(run->b, "eval") < 0) die("--val-data: this model has no eval program; leave it out");
-    check_enough(&run->val, l, "--val-data", batch, "a batch");
-    run->val_batches = run->val.windows / batch;
-    if (o->eval_steps && o->eval_steps < run->val_batches) run->val_batches = o->eval_steps;
+    check_enough(&run->val, l, "--val-data", 1, "a validation");
+    run->val_windows = run->val.windows;
+    if (o->eval_steps && o->eval_steps < (run->val.windows + l->batch - 1) / l->batch)
+        run->val_windows = o->eval_steps * l->batch;
 }
 
 /* ── where to begin ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -30,7 +30,7 @@ typedef struct {
     uint64_t seed;
     int64_t first, position, tokens; /* before this run: steps done, samples and tokens seen */
     int64_t global_batch;            /* samples a step */
-    int64_t val_batches;             /* a validation */
+    int64_t val_windows;             /* a validation: the first of them */
 } Run;
 
 int program_named(const sc_build *b, const char *name); /* -1: none */

@@ -34,16 +34,18 @@ typedef struct {
     Log log;
     Bar bar;
     float *metrics;
-    sc_record record;  /* of the step being made */
-    int64_t done;      /* steps */
-    int64_t position;  /* samples */
-    int64_t tokens;    /* seen */
-    int64_t saved;     /* step of the last save; -1: none */
-    int64_t evaluated; /* step of the last validation */
-    int stopped;       /* the signal that the run stops for; 0: none */
-    bool told_unsaved; /* that there is no --save for a signal that asks to save */
-    int filled;        /* microbatch that lies in the loader's staging; -1: none */
-    sc_scaler scaler;  /* as the last step left it */
+    sc_record record;              /* of the step being made */
+    int64_t done;                  /* steps */
+    int64_t position;              /* samples */
+    int64_t tokens;                /* seen */
+    int64_t saved;                 /* step of the last save; -1: none */
+    int64_t evaluated;             /* step of the last validation */
+    bool counted;                  /* val_targets is known: */
+    double val_targets[SC_COUNTS]; /* of each count slot, in all windows that are validated on */
+    int stopped;                   /* the signal that the run stops for; 0: none */
+    bool told_unsaved;             /* that there is no --save for a signal that asks to save */
+    int filled;                    /* microbatch that lies in the loader's staging; -1: none */
+    sc_scaler scaler;              /* as the last step left it */
 } Trainer;
 
 /* ── the record ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -97,7 +99,7 @@ static void set_counts(Trainer *t) {
         } else {
             for (int m = 0; m < t->o->accumulate; m++) {
                 fill(t, m);
-                n += (double)loader_count(&t->train, c);
+                n += (double)loader_count(&t->train, c, t->train.layout.batch);
             }
             n = sc_host_sum(t->r, n);
         }
@@ -198,42 +200,70 @@ static RecordsStep train_step(Trainer *t) {
 
 /* ── between steps ───────────────────────────────────────────────────────────────────────────────────────────────────
  */
-/* One batch: the loss summed over its targets, and their number. */
-static double eval_batch(Trainer *t, int64_t batch, double *targets) {
-    int world = t->b->world;
-    loader_fill(&t->val, t->rank, 0, (batch * world + t->rank) * t->val.layout.batch);
-    *targets = 1;
-    for (int i = t->b->ncounts - 1; i >= 0; i--) {
-        double n = sc_host_sum(t->r, (double)loader_count(&t->val, &t->b->counts[i]));
-        t->record.count[i] = n > 0 ? (float)(n / world) : 1;
-        *targets = n;
+/* Targets of each count slot over all windows that are validated on, once a run: they stay the same. */
+static void count_val_targets(Trainer *t) {
+    int64_t windows = t->run->val_windows, batch = t->val.layout.batch;
+    for (int i = 0; i < t->b->ncounts && i < SC_COUNTS; i++) {
+        const sc_count_info *c = &t->b->counts[i];
+        double n = 0;
+        if (loader_counts_all(&t->val, c)) {
+            t->val_targets[i] = (double)(input_numel(&t->b->inputs[c->input]) / batch) * (double)windows;
+            continue;
+        }
+        for (int64_t at = t->rank * batch; at < windows; at += t->b->world * batch) {
+            int64_t rows = windows - at < batch ? windows - at : batch;
+            loader_fill_windows(&t->val, at, rows, 0);
+            n += (double)loader_count(&t->val, c, rows);
+        }
+        t->val_targets[i] = sc_host_sum(t->r, n);
     }
-    t->record.first_sample = (batch * world + t->rank) * t->val.layout.batch;
+    t->counted = true;
+}
+
+/* A validation is one step over all its windows: counts of targets are those of the whole, so that neither the world
+ * nor the batch matters. The last windows may be fewer than a global batch has rows. Then a pass takes as many as
+ * divide it, each the same number of times: a mean over rows, or over targets that count, is that of the windows. */
+static int64_t pass_windows(int64_t left, int64_t global_batch) {
+    int64_t n = left < global_batch ? left : global_batch;
+    while (global_batch % n) n--;
+    return n;
+}
+
+/* The loss of n windows from `first` on, as their share of the whole. */
+static double eval_pass(Trainer *t, int64_t first, int64_t n) {
+    int64_t at = t->rank * t->val.layout.batch % n;
+    loader_fill_windows(&t->val, first, n, at);
+    t->record.first_sample = first + at;
     loader_upload(&t->val, t->r);
     sc_record_write(t->r, &t->record);
     sc_run_program(t->r, program_named(t->b, "eval"));
     sc_read(t->r, 0, t->b->metrics_at, t->metrics, sizeof *t->metrics);
-    return t->metrics[LOSS] / world * *targets;
+    return t->metrics[LOSS] / t->b->world * ((double)n / (double)t->run->val_windows);
 }
 
 static void evaluate(Trainer *t) {
-    double begin = sc_now_s(), sum = 0, targets = 0;
+    double begin = sc_now_s(), loss = 0, windows = (double)t->run->val_windows;
+    char of[64] = "", a[32], b[32];
+    int64_t batch = t->val.layout.batch, n;
+    if (!t->counted) count_val_targets(t);
     begin_record(t, t->done, 1);
-    for (int64_t i = 0; i < t->run->val_batches; i++) {
+    for (int i = 0; i < t->b->ncounts && i < SC_COUNTS; i++)
+        t->record.count[i] = t->val_targets[i] > 0 ? (float)(t->val_targets[i] / windows * (double)batch) : 1;
+    for (int64_t at = 0; at < t->run->val_windows; at += n) {
         if ((t->stopped = sc_heed(t->r, true))) return;
-        double n, loss = eval_batch(t, i, &n);
-        sum += loss;
-        targets += n;
+        n = pass_windows(t->run->val_windows - at, batch * t->b->world);
+        loss += eval_pass(t, at, n);
     }
     t->evaluated = t->done;
     if (t->rank != 0) return;
-    double loss = targets > 0 ? sum / targets : 0;
     bar_clear(&t->bar);
-    printf("step %" PRId64 "  val_loss %.6g  (%" PRId64 " batches)\n", t->done, loss, t->run->val_batches);
+    if (t->run->val_windows < t->run->val.windows) snprintf(of, sizeof of, "the first %s of ", grouped(windows, a));
+    printf("step %" PRId64 "  val_loss %.6g  (%s%s window%s)\n", t->done, loss, of,
+           grouped((double)t->run->val.windows, b), t->run->val.windows == 1 ? "" : "s");
     fflush(stdout);
     log_begin(&t->log, t->done);
     log_number(&t->log, "val_loss", loss);
-    log_number(&t->log, "val_targets", targets);
+    log_number(&t->log, "val_targets", t->b->ncounts ? t->val_targets[0] : windows);
     log_number(&t->log, "seconds", sc_now_s() - begin);
     end_line(t);
 }
@@ -302,8 +332,17 @@ static void print_record(const Trainer *t) {
     printf("\n");
 }
 
+/* "1 file, 1,000 tokens, 62 windows of 17, 7 tokens at files' ends left out". */
+static void print_tokens(const TokenSet *s) {
+    char a[32], b[32], c[32];
+    uint64_t left = token_set_left(s);
+    printf("%d file%s, %s tokens, %s window%s of %" PRId64, s->n, s->n == 1 ? "" : "s", grouped((double)s->tokens, a),
+           grouped((double)s->windows, b), s->windows == 1 ? "" : "s", s->span);
+    if (left) printf(", %s token%s at files' ends left out", grouped((double)left, c), left == 1 ? "" : "s");
+}
+
 static void print_beginning(const Trainer *t) {
-    char a[32], b[32], c[32], device[512];
+    char a[32], b[32], device[512];
     const TokenSet *s = &t->run->train;
     int64_t params = 0, tokens = (int64_t)per_step(t, t->train.layout.tokens);
     for (int i = 0; i < t->b->nparams; i++) params += t->b->params[i].buffer ? 0 : t->b->params[i].numel;
@@ -321,12 +360,24 @@ static void print_beginning(const Trainer *t) {
     if (tokens) printf(", %s tokens", grouped((double)tokens, b));
     printf(" a step: %d rank%s x %d microbatch%s x %s\n", t->b->world, t->b->world == 1 ? "" : "s", t->o->accumulate,
            t->o->accumulate == 1 ? "" : "es", grouped((double)t->train.layout.batch, a));
-    if (t->run->records)
-        print_record(t);
-    else if (s->n)
-        printf("data     %d file%s, %s tokens, %s windows of %" PRId64 "; an epoch is %s steps\n", s->n,
-               s->n == 1 ? "" : "s", grouped((double)s->tokens, a), grouped((double)s->windows, b), s->span,
-               grouped((double)(s->windows / t->run->global_batch), c));
+    if (t->run->records) print_record(t);
+    if (s->n) {
+        double steps = (double)s->windows / (double)t->run->global_batch;
+        printf("data     ");
+        print_tokens(s);
+        if (steps < 1000 && steps != floor(steps))
+            printf("; an epoch is %.1f steps\n", steps);
+        else
+            printf("; an epoch is %s step%s\n", grouped(steps, a), steps == 1 ? "" : "s");
+    }
+    if (t->run->val.n) {
+        printf("validate ");
+        print_tokens(&t->run->val);
+        if (t->run->val_windows == t->run->val.windows)
+            printf("; all windows are taken\n");
+        else
+            printf("; the first %s are taken\n", grouped((double)t->run->val_windows, a));
+    }
     for (size_t k = 0; k < sizeof t->b->unused / sizeof *t->b->unused; k++)
         if (t->b->unused[k]) printf("unused   %s\n", t->b->unused[k]);
     if (t->run->resume)
@@ -418,8 +469,8 @@ static Trainer trainer_new(sc_rank *r, Run *run) {
                  .tokens = run->tokens,
                  .saved = -1,
                  .evaluated = -1};
-    t.train = loader_new(run->b, run->train.n ? &run->train : NULL, run->records, run->seed, true);
-    if (run->val.n) t.val = loader_new(run->b, &run->val, NULL, run->seed, false);
+    t.train = loader_new(run->b, run->train.n ? &run->train : NULL, run->records, run->seed);
+    if (run->val.n) t.val = loader_new(run->b, &run->val, NULL, run->seed);
     if (o->save) t.saver = saver_new(run->b, o->save, rank, checkpoint_run(run->resume));
     if (o->export_path) t.exporter = exporter_new(run->b, o->export_path, rank);
     if (o->sample) t.sampler = sampler_new(run->b, o);

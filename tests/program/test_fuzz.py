@@ -1,4 +1,4 @@
-"""libFuzzer over the readers of foreign bytes, from seeds made here: safetensors, token files and plan.json. Each reads so many inputs
+"""libFuzzer over the readers of foreign bytes, from seeds made here: safetensors, token files, JSON lines and plan.json. Each reads so many inputs
 as take some ten seconds of a processor; with $FUZZ_SECONDS, as many as that time allows. A crash, a leak, a sanitizer's report or
 a hang of 10 s fails and leaves its input in build/fuzz.
 
@@ -49,7 +49,15 @@ def test_safetensors():
 def test_bin():
     head = lambda magic, n: struct.pack("<256i", magic, 1, n, *[0] * 253)
     body = bytes(random.Random(1).randrange(256) for _ in range(64))
-    return fuzz("bin", [b"\0" + head(20240520, 32) + body, b"\0" + head(20240801, 16) + body, b"\1" + body, b"\2" + body, b"\0"], 2048, 550000)
+    llmq = struct.pack("<8s5i", b"BIN.TOK\n", 2, 4, 16, 50257, 0).ljust(1024, b"\0")
+    numpy = [b"\x93NUMPY" + bytes([v, 0]) + struct.pack("<H" if v == 1 else "<I", len(d)) + d for v, d in
+             ((1, b"{'descr': '<u2', 'fortran_order': False, 'shape': (32,), }\n"), (2, b"{'shape': (4, 2), 'fortran_order': True, 'descr': '>i8'}"))]
+    return fuzz("bin", [b"\0" + head(20240520, 32) + body, b"\0" + head(20240801, 16) + body, b"\1" + body, b"\2" + body, b"\0", b"\0" + llmq + body,
+                        *[b"\0" + h + body for h in numpy], b"\1{\"text\": \"one\"}\n"], 2048, 550000)
+
+
+def test_jsonl():
+    return fuzz("jsonl", [b'{"text": "two \\u00fc\\ud83d\\ude00 x", "a": [1, -2.5e3, {"b": null}], "t": true}', b'{"id": "\xc3\xbc\\n", "text": ""}', b"[]", b""], 512, 300000)
 
 
 def test_plan():

@@ -95,8 +95,8 @@ def test_training():
             continue
         what, binary = " ".join([model, str(world)] + sets), path("run%d" % n)
         clean([shardc, "build", os.path.join(ROOT, "models", model), "--world", str(world), *[a for s in sets for a in ("--set", s)], "-o", binary], "build " + what)
-        run = [binary, "--data", data, "--val-data", data]
-        ways = [["--steps", "3", "--save", path("state"), "--export", path("w"), "--log", path("log"), "--eval-every", "2", "--eval-steps", "1"],
+        run = [binary, "--data", data, "--val-data", data, "--eval-steps", "2"]
+        ways = [["--steps", "3", "--save", path("state"), "--export", path("w"), "--log", path("log"), "--eval-every", "2"],
                 ["--steps", "4", "--resume", path("state"), "--check-finite", "--poison", "--redzones"],
                 ["--steps", "1", "--weights", path("w"), "--interleave", "3", "--dump", "*", "--at-step", "1", "-o", path("dump"), "--trace", path("trace")]]
         if n < 3:

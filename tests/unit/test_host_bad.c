@@ -157,9 +157,13 @@ static const Case cases[] = {
     {1, "--data .", ".: it is a folder, not a file; quote a pattern"},
     {1, "--data /dev/null", "not a regular file"},
     {1, "--data empty", "empty: an empty file"},
-    {1, "--data text.bin", "not an llm.c token file"},
+    {1, "--data text.bin", "text.bin: it is text, and not tokens: `shardc data FILE -o train.bin` makes tokens of it"},
+    {1, "--data text.bin --data-dtype uint16", "text.bin: it is text, and not tokens"},
+    {1, "--data a.bin --val-data text.bin", "text.bin: it is text, and not tokens"},
+    {1, "--data raw", "raw: not an llm.c token file (it begins with 65537, not 20240520 or 20240801)"},
     {1, "--data tiny.bin", "--data (1 file): 100 tokens make 6 windows of 17, but a step takes 8"},
-    {1, "--data a.bin --val-data tiny.bin", "--val-data (1 file)"},
+    {1, "--data a.bin --val-data short.bin",
+     "--val-data (1 file): 16 tokens make 0 windows of 17, but a validation takes 1"},
     {1, "--data big.bin", "big.bin: token 5 is 300, but the model's vocabulary ends at 199"},
     {1, "--data a.bin --val-data val.bin", "no eval program", no_eval},
     {1, "--data a.bin", "this model has no inputs", no_inputs},
@@ -213,8 +217,10 @@ static void write_text(const char *path, const char *text) {
 static void prepare_cases(void) {
     write_data();
     write_bin("tiny.bin", 100, 1);
+    write_bin("short.bin", 16, 1);
     write_text("empty", "");
     write_text("text.bin", "some text that is no token file");
+    write_file("raw", (uint16_t[]){1, 1, 7, 9}, 8);
     write_bin("big.bin", 700, 1);
     FILE *f = fopen("big.bin", "r+");
     fseek(f, 1024 + 10, SEEK_SET);
@@ -242,13 +248,6 @@ Test(host_bad, bad_input_is_one_message) {
     cr_assert(access("nowhere", F_OK) != 0, "a folder was made for a run that did not begin");
     cr_assert_eq(run((How){2, .accumulate = 2}, "--data a.bin --accumulate 1"), 1);
     cr_assert(strstr(err, "at least 2 microbatches"), "%s", err);
-}
-
-Test(host_bad, data_that_cannot_be_read) { /* a file of the kernel, which says a size and holds less */
-    static const char path[] = "/sys/kernel/mm/transparent_hugepage/enabled";
-    if (access(path, R_OK) != 0) return;
-    cr_assert_eq(run((How){2}, "--data /sys/kernel/mm/transparent_hugepage/enabled --data-dtype uint16"), 1);
-    cr_assert(strstr(err, "enabled: cannot read token 0: No data available"), "%s", err);
 }
 
 /* ── damaged checkpoints ─────────────────────────────────────────────────────────────────────────────────────────────

@@ -17,7 +17,9 @@ Test(host_run, trains_and_logs) {
     cr_assert(strstr(out, "arena    ") && strstr(out, "predicted") &&
                   strstr(out, "batch    8 samples, 128 tokens a step: 2 ranks x 1 microbatch x 4"),
               "%s", out);
-    cr_assert(strstr(out, "data     2 files, 1,700 tokens, 105 windows of 17; an epoch is 13 steps"), "%s", out);
+    cr_assert(strstr(out, "data     2 files, 1,700 tokens, 105 windows of 17, 18 tokens at files' ends left out; an "
+                          "epoch is 13.1 steps"),
+              "%s", out);
     cr_assert(strstr(out, "step 5/5") && strstr(out, "val_loss"), "%s", out);
     cr_assert(strchr(out, '\033') == NULL && strchr(out, '\r') == NULL);
     slurp("log.jsonl", out, sizeof out);
@@ -27,6 +29,14 @@ Test(host_run, trains_and_logs) {
     cr_assert(strstr(out, "{\"step\": 1, \"loss\": 0.") && strstr(out, "\"tokens\": 640") &&
                   strstr(out, "\"tokens \\\"seen\\\"\": "),
               "%s", out);
+}
+
+Test(host_run, files_without_a_window_are_named) {
+    write_data();
+    write_bin("short.bin", 16, 1);
+    OK(2, "--data short.bin a.bin --val-data val.bin --steps 1");
+    ONE_LINE(
+        "note: --data: 1 of 2 files, short.bin first, have fewer tokens than a window of 17: nothing of them is used");
 }
 
 static void losses(const char *path, double *loss) {
@@ -624,9 +634,9 @@ Test(host_run, notes) {
               err);
     OK(2, "--data a.bin --steps 3 --eval-steps 0 --val-data val.bin --poison --redzones --check-finite --interleave 3 "
           "--stall-seconds 2 --trace t");
-    cr_assert(strstr(out, "(4 batches)"), "%s", out);
+    cr_assert(strstr(out, "(37 windows)"), "%s", out);
     OK(2, "--data a.bin --steps 1 --eval-steps 2 --val-data val.bin --dump x --at-step 1 -o y");
-    cr_assert(strstr(out, "(2 batches)"), "%s", out);
+    cr_assert(strstr(out, "(the first 8 of 37 windows)"), "%s", out);
 }
 
 /* Each record of 8 samples as two of 4. */
@@ -761,6 +771,31 @@ Test(host_run, help_teaches) {
               out);
     cr_assert_eq(run((How){2}, "-h"), 0);
     cr_assert(strstr(out, "Looking inside"));
+}
+
+Test(host_run, foreign_records_are_named) {
+    static const char json[] = "{\"text\": \"a record is no line of JSON, and this one goes on for a while\"}\n";
+    char long_json[8192];
+    for (size_t i = 0; i < sizeof long_json; i++) long_json[i] = json[i % (sizeof json - 1)];
+    write_file("short", json, sizeof json - 1);
+    write_file("long", long_json, sizeof long_json);
+    write_file("gzip", "\x1f\x8b\x08\0\0\0\0\0\0\x03KLJN", 14);
+    write_file("npy", "\x93NUMPY\1\0\x10\0{'descr': '<f4'}", 26);
+    static const char *const said[][2] = {
+        {"short", "standard input is JSON, and not records: `shardc data FILE -o train.bin` makes tokens of"},
+        {"long", "standard input is JSON, and not records"},
+        {"gzip", "standard input is compressed by gzip, and not records: unpack it with gzip -d. A record is raw"},
+        {"npy", "standard input is an array of NumPy, and not records: give files of tokens with --data FILE"}};
+    for (int i = 0; i < 4; i++) {
+        cr_assert_eq(run((How){2, .input = said[i][0], .change = float_input}, "--data - --steps 1"), 1);
+        ONE_LINE(said[i][1]);
+    }
+    float half[8 * MOCK_SEQ]; /* of which each byte but two is 0, or text */
+    for (int i = 0; i < 8 * MOCK_SEQ; i++) half[i] = i % 2 ? 0.75f : 12.3456f;
+    write_records("records", 1, 8, false);
+    FILE *f = fopen("records", "r+");
+    cr_assert(f && fwrite(half, 1, sizeof half, f) == sizeof half && fclose(f) == 0);
+    cr_assert_eq(run((How){2, .input = "records", .change = float_input}, "--data - --steps 1"), 0, "%s", err);
 }
 
 Test(host_run, raw_tokens) {
