@@ -8,14 +8,18 @@
 
 #include <ctype.h>
 
-static void open_library(Frontend *f, const char *name, const char *file) {
+static void run_library(Frontend *f, const char *name, int results) {
     size_t n;
-    const char *text = embedded_text(file, &n);
-    sandbox_run(f->L, text, n, arena_printf(f->arena, "=%s.lua", name), 1);
+    const char *text = embedded_text(arena_printf(f->arena, "lua/%s.lua", name), &n);
+    sandbox_run(f->L, text, n, arena_printf(f->arena, "=%s.lua", name), results);
+}
+
+static void open_library(Frontend *f, const char *name) {
+    run_library(f, name, 1);
     sandbox_provide(f->L, name);
 }
 
-/* nn.lua and optim.lua get the table of primitives through a global that lives only so long. */
+/* arguments.lua, nn.lua and optim.lua get the table of primitives through a global that lives only so long. */
 static void open_libraries(Frontend *f) {
     lua_State *L = f->L;
     lua_newtable(L);
@@ -29,8 +33,9 @@ static void open_libraries(Frontend *f) {
     training_open(L);
     scaler_open(L);
     lua_setglobal(L, "prim");
-    open_library(f, "nn", "lua/nn.lua");
-    open_library(f, "optim", "lua/optim.lua");
+    run_library(f, "arguments", 0);
+    open_library(f, "nn");
+    open_library(f, "optim");
     lua_pushnil(L);
     lua_setglobal(L, "prim");
 }
