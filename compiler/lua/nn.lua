@@ -458,7 +458,7 @@ function nn.attention(options)
     causal = need_boolean("attention", "causal", options.causal, false) }))
 end
 
-local SCALING = "Llama 3.1's is { factor = 8, low = 1, high = 4, original = 8192 }; leave scaling out for none"
+local SCALING = "Llama 3.1's is { factor = 8, low = 1, high = 4, original = 8192 }; leave scaling out for none (llama3.lua: rope_scaling=false)"
 -- Llama 3.1's scaling, within what transformers takes: at least 1, 0 < low < high, and a whole number of positions.
 local function need_scaling(s)
   local what, word = "rope", "scaling."

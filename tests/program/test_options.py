@@ -277,3 +277,42 @@ def test_scaler():
     rc, _, err = command([SHARDC, "predict", SCALED, "--set", "param_dtype=fp32", "--set", "reduce_dtype=fp32"])
     check(rc == 1 and "fp16" in err, "exit %d, %s" % (rc, err))
     shardc("predict", SCALED, "--set", "param_dtype=fp32", "--set", "reduce_dtype=fp32", "--set", "without_fp16=true")
+
+
+def text_of(model, **options):
+    """A small program of the model, as C."""
+    path = os.path.join(scratch("emitted"), "m")
+    shardc("build", os.path.join(ROOT, "models", model), "--sources", "-o", path, *settings(dict(dict(layers=1, dim=64, heads=4, vocab=256, seq=16, batch=1), **options)))
+    return open(path + ".c").read()
+
+
+def emitted(model, op, *fields, **options):
+    """What calls of an op are given for these fields: a set of tuples of texts."""
+    calls = re.findall(r"RUN\(%s, (.*?)\);" % op, text_of(model, **options), re.S)
+    check(calls, "%s calls no %s" % (model, op))
+    return {tuple((re.search(r"\.%s = ([^,\s)]+)" % f, c) or [0, "-"])[1] for f in fields) for c in calls}
+
+
+def shape(text, parameter):
+    return [int(n) for n in re.search(r'\{"%s", .*?\{([\d, ]+)\}' % re.escape(parameter), text)[1].split(",")]
+
+
+def test_models_say_what_they_are():
+    """Presets of Llama scale positions as the release does whose size they are; options of the models reach their ops."""
+    scaling = ("theta", "factor", "low", "high", "context")
+    small = dict(kv_heads=2, ffn=64, tied=True)
+    for options, expected in ((dict(size="8b"), "8.0"), (dict(size="70b"), "8.0"), (dict(size="1b"), "32.0"), (dict(size="8b", rope_factor=2), "2.0"), (dict(size="tiny", rope_factor=4), "4.0")):
+        found = emitted("llama3.lua", "rope", *scaling, **small, **options)
+        check(found == {("500000.0", expected, "1.0", "4.0", "8192.0")}, "%s: %s" % (options, found))
+    for options in (dict(size="3-8b"), dict(size="3-70b"), dict(size="tiny"), dict(size="8b", rope_scaling=False)):
+        found = {f[1] for f in emitted("llama3.lua", "rope", *scaling, **small, **options)}
+        check(found <= {"0.0", "0", "-"}, "%s: factor %s" % (options, found))
+    for model, op, options in (("llama3.lua", "rms_norm", small), ("qwen2.lua", "rms_norm", small), ("gpt2.lua", "layer_norm", {}), ("transformer.lua", "layer_norm", {})):
+        check(emitted(model, op, "eps", eps=0.25, **options) == {("0.25",)}, "%s: eps" % model)
+    positions = shape(text_of("gpt2.lua", positions=40), "wpe.weight")
+    check(positions == [40, 64], "positions: %s" % positions)
+    for model in ("llama3.lua", "qwen2.lua"):
+        text, attn = text_of(model, head_dim=32, **small), "model.layers.0.self_attn."
+        check(shape(text, attn + "k_proj.weight") == [64, 64] and shape(text, attn + "o_proj.weight") == [64, 128], "%s: head_dim" % model)
+    rc, _, err = command([SHARDC, "predict", os.path.join(ROOT, "models", "llama3.lua"), *settings(dict(size="3-8b", layers=1, seq=16384, precision="bf16"))])
+    check(rc == 0 and err.startswith("3-8b: seq = 16384, but Llama of this size was trained on sequences of up to 8192; "), "exit %d: %s" % (rc, err))

@@ -1,4 +1,4 @@
--- expect: rope_factor_negative\.lua:8: rope: scaling\.factor must be a number of at least 1, not the number -8; Llama 3.1's is \{ factor = 8, low = 1, high = 4, original = 8192 \}; leave scaling out for none
+-- expect: rope_factor_negative\.lua:8: rope: scaling\.factor must be a number of at least 1, not the number -8; Llama 3.1's is \{ factor = 8, low = 1, high = 4, original = 8192 \}; leave scaling out for none \(llama3\.lua: rope_scaling=false\)
 local nn, optim = require "nn", require "optim"
 local model = nn.module "Net"
 model.embed = nn.Embedding(16, 4)

@@ -1,4 +1,4 @@
--- expect: rope_low_high\.lua:8: rope: scaling\.high must be a number above low = 4, not the number 1; Llama 3.1's is \{ factor = 8, low = 1, high = 4, original = 8192 \}; leave scaling out for none
+-- expect: rope_low_high\.lua:8: rope: scaling\.high must be a number above low = 4, not the number 1; Llama 3.1's is \{ factor = 8, low = 1, high = 4, original = 8192 \}; leave scaling out for none \(llama3\.lua: rope_scaling=false\)
 local nn, optim = require "nn", require "optim"
 local model = nn.module "Net"
 model.embed = nn.Embedding(16, 4)
