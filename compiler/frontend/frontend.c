@@ -2,6 +2,7 @@
  * Relies on: every file of this folder; lua/embed.h.
  * Relied on by: main.c, the tests. */
 #include "../ir/training.h"
+#include "../ir/unproven.h"
 #include "../lua/embed.h"
 #include "fe.h"
 #include "visible.h"
@@ -103,6 +104,7 @@ Graph *frontend_load(Arena *a, const FrontendOptions *o) {
     check_result(f);
     training_trace(f);
     check_names(f->g);
+    f->g->unproven = graph_unproven(f->g, f->g->train);
     sandbox_close(f->L);
     return f->g;
 }

@@ -316,3 +316,39 @@ def test_models_say_what_they_are():
         check(shape(text, attn + "k_proj.weight") == [64, 64] and shape(text, attn + "o_proj.weight") == [64, 128], "%s: head_dim" % model)
     rc, _, err = command([SHARDC, "predict", os.path.join(ROOT, "models", "llama3.lua"), *settings(dict(size="3-8b", layers=1, seq=16384, precision="bf16"))])
     check(rc == 0 and err.startswith("3-8b: seq = 16384, but Llama of this size was trained on sequences of up to 8192; "), "exit %d: %s" % (rc, err))
+
+
+def test_what_no_shape_shows():
+    """A program knows what weights of another model could differ in without a shape that differs, and tells it where it reads some."""
+    def told(model, **options):
+        return re.search(r'\.unproven = "(.*?)",\n', text_of(model, **options))[1]
+
+    small = dict(kv_heads=2, ffn=96, tied=True)
+    check(told("llama3.lua", size="8b", **small) == "heads 4/2 of 16, rope theta 500000 scaled by 8 (low 1, high 4, original 8192), eps 1e-05, square matrices [out,in]", told("llama3.lua", **small))
+    check(told("qwen2.lua", theta=5000, eps=0.001, **small) == "heads 4/2 of 16, rope theta 5000, eps 0.001, square matrices [out,in]", told("qwen2.lua", theta=5000, **small))
+    check(told("gpt2.lua") == "heads 4 of 16, eps 1e-05, square matrices [in,out]", told("gpt2.lua"))
+    other = """local nn, optim = require "nn", require "optim"
+local model = nn.module "Net"
+model.embed, model.out = nn.Embedding(256, 16), nn.Linear(16, 256)
+model.norms = nn.list {}
+for i = 1, 6 do model.norms[i] = nn.LayerNorm(16, { eps = 10 ^ -i }) end
+function model:forward(tokens)
+  local x = self.embed(tokens)
+  for _, norm in ipairs(self.norms) do x = norm(x) end
+  local h = x:reshape(2, 8, 2, 8)
+  x = nn.attention { q = h, k = h, v = h, scale = 0.25 }:reshape(2, 8, 16)
+  return self.out(x)
+end
+return nn.training {
+  model = model,
+  batch = { tokens = nn.input("int32", { 2, 8 }, { from = "tokens" }), targets = nn.input("int32", { 2, 8 }, { from = "tokens", shift = 1 }) },
+  loss = function(m, b) return nn.cross_entropy(m(b.tokens), b.targets) end,
+  optimizer = optim.SGD { lr = 0.1 },
+}
+"""
+    folder = scratch("unproven")
+    model, path = os.path.join(folder, "model.lua"), os.path.join(folder, "m")
+    open(model, "w").write(other)
+    shardc("build", model, "--sources", "-o", path)
+    line = re.search(r'\.unproven = "(.*?)",\n', open(path + ".c").read())[1]
+    check(line == "heads 2 of 8, scale of attention 0.25, eps 0.1 and 0.01 and 0.001 and 0.0001 and 2 more", line)
