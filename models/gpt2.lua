@@ -16,7 +16,7 @@ local preset = ({
 })[o.size]
 local layers, dim, heads = o.layers or preset[1], o.dim or preset[2], o.heads or preset[3]
 local positions = o.positions or o.seq
-assert(heads > 0 and dim % heads == 0, "heads do not divide dim")
+assert(layers > 0 and heads > 0 and dim % heads == 0, "layers must be at least 1, and heads must divide dim")
 assert(o.seq <= positions, "seq is longer than the learned positions: set a shorter seq, or more positions, which published weights do not have")
 
 local function Conv1D(inputs, outputs, std)

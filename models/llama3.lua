@@ -32,6 +32,7 @@ local c = sizes[o.size]
 for _, name in ipairs { "layers", "dim", "heads", "kv_heads", "ffn", "vocab", "tied" } do
   if o[name] ~= nil then c[name] = o[name] end
 end
+assert(c.layers > 0, "layers must be at least 1")
 assert(o.head_dim or (c.heads > 0 and c.dim % c.heads == 0), "heads do not divide dim: set head_dim, the width of a head")
 local width = o.head_dim or c.dim // c.heads
 local set = o.rope_scaling or o.rope_factor or o.rope_low or o.rope_high or o.rope_original

@@ -12,7 +12,7 @@ local o = nn.options {
   reshard = true, prefetch = 1,
 }
 local ffn, positions = o.ffn or 4 * o.dim, o.positions or o.seq
-assert(o.heads > 0 and o.dim % o.heads == 0, "heads do not divide dim")
+assert(o.layers > 0 and o.heads > 0 and o.dim % o.heads == 0, "layers must be at least 1, and heads must divide dim")
 assert(o.seq <= positions, "seq is longer than the learned positions: set a shorter seq, or more positions")
 
 local function Linear(inputs, outputs)

@@ -571,6 +571,22 @@ static void tell_unused(const Weights *w) {
     free(others);
 }
 
+/* GPT-2's Conv1D stores [in,out], which no shape of a square matrix shows. Names and shapes of others beside them do:
+ * the product that makes queries, keys and values, or the one that widens, lies along its rows. */
+static void tell_turned(const Weights *w) {
+    const char *conv = NULL, *square = NULL;
+    for (int i = 0; i < w->nentries; i++) {
+        const StTensor *t = w->entries[i].t;
+        bool wide = t->dims == 2 && t->shape[1] > t->shape[0];
+        if (wide && (ends(t->name, "c_attn.weight") || ends(t->name, "c_fc.weight"))) conv = t->name;
+        if (w->entries[i].taken && t->dims == 2 && t->shape[0] == t->shape[1]) square = t->name;
+    }
+    if (conv && square && w->b->unproven && strstr(w->b->unproven, "[out,in]"))
+        note("%s: '%s' is [in,out] there, as in GPT-2's Conv1D, and this model reads square matrices such as '%s' as "
+             "[out,in]: transpose those first",
+             w->files[0].path, conv, square);
+}
+
 Weights *weights_open(const sc_build *b, const Options *o) {
     Weights *w = need(1, sizeof *w);
     w->b = b;
@@ -583,6 +599,7 @@ Weights *weights_open(const sc_build *b, const Options *o) {
     check_copies(w);
     take_params(w);
     tell_unused(w);
+    tell_turned(w);
     return w;
 }
 

@@ -378,6 +378,32 @@ Test(host_weights, what_no_shape_shows) {
     cr_assert(strstr(out, "\nweights  6 tensors of fp32 in 1 file\n"), "%s", out);
 }
 
+static void square_position(MockBuild *m) {
+    m->params[2].shape[0] = m->params[2].shape[1] = 4, m->params[2].numel = 16;
+    m->b.unproven = "square matrices [out,in]";
+}
+static void square_conv(MockBuild *m) {
+    square_position(m);
+    m->b.unproven = "square matrices [in,out]";
+}
+
+/* GPT-2's layout is told by the names and shapes beside a square matrix. */
+Test(host_weights, square_matrices_that_lie_the_other_way) {
+    Tensor two[] = {{"h.0.c_attn.weight", 2, {4, 12}, 1}, {"position", 2, {4, 4}, 3}};
+    write_tensors("w.st", two, 2);
+    cr_assert_eq(run_as(square_position, GO("--weights-partial")), 0, "%s", err);
+    cr_assert(strstr(err,
+                     "note: w.st: 'h.0.c_attn.weight' is [in,out] there, as in GPT-2's Conv1D, and this model reads "
+                     "square matrices such as 'position' as [out,in]: transpose those first\n"),
+              "%s", err);
+    cr_assert_eq(run_as(square_conv, GO("--weights-partial")), 0, "%s", err);
+    cr_assert(!strstr(err, "Conv1D"), "%s", err);
+    two[0].shape[0] = 12, two[0].shape[1] = 4; /* as nanoGPT's */
+    write_tensors("w.st", two, 2);
+    cr_assert_eq(run_as(square_position, GO("--weights-partial")), 0, "%s", err);
+    cr_assert(!strstr(err, "Conv1D"), "%s", err);
+}
+
 /* ── what people take for safetensors ────────────────────────────────────────────────────────────────────────────────
  */
 Test(host_weights, other_formats) {
