@@ -246,7 +246,7 @@ static char *prefix_of(const Weights *w, const char *path) {
 }
 
 /* Weights may have been saved from a larger model: transformer.h.0..., module.h.0... for h.0... The prefix is taken
- * where it finds more parameters than the plain names do, and, without --weights-partial, where none is then missing.
+ * where it finds more parameters than the plain names do, and, without --weights-partial, than are then missing.
  */
 static void find_prefix(Weights *w) {
     int own = 0, inner = 0, missing = 0;
@@ -262,7 +262,7 @@ static void find_prefix(Weights *w) {
         else
             missing++;
     }
-    if (w->prefix && inner > own && (w->partial || !missing)) {
+    if (w->prefix && inner > own && (w->partial || inner > missing)) {
         note("%s: the model's parameters have '%s' before their names there, which is dropped", w->files[0].path,
              w->prefix);
         return;

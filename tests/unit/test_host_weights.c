@@ -113,6 +113,22 @@ Test(host_weights, an_untied_model_on_tied_weights) {
         "tied, --weights-copy embed.weight=head.weight\n");
     same_tensor("back.st", "embed.weight", "head.weight", false);
     cr_assert_eq(run_as(tied, GO()), 0, "%s", err);
+    Tensor within[5]; /* transformer.wte.weight, and no lm_head.weight */
+    for (int i = 0; i < 5; i++) {
+        char *name;
+        cr_assert(asprintf(&name, "transformer.%s", alike[i].name) > 0); /* lives as long as the test */
+        within[i] = alike[i];
+        within[i].name = name;
+    }
+    write_tensors("inner.st", within, 5);
+    cr_assert_eq(run_as(with_head, "--weights inner.st --export back.st"), 1);
+    cr_assert(strstr(err, "have 'transformer.' before their names there") &&
+                  strstr(err, "no tensor 'head.weight' there; "
+                              "'embed.weight' has its shape, so these weights are tied, it seems"),
+              "%s", err);
+    cr_assert_eq(run_as(with_head, "--weights inner.st --export back.st --weights-copy embed.weight=head.weight"), 0,
+                 "%s", err);
+    same_tensor("back.st", "embed.weight", "head.weight", true);
     const char *wrong[][2] = {
         {"--weights-copy embed.weight=hat.weight",
          "the model has no parameter 'hat.weight'; both are paths of the model"},
