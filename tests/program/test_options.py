@@ -1,13 +1,14 @@
 """No option is parsed and ignored. The lists of options are the front end's own: a new one without a test here fails.
 
 Relies on: harness.py, surface/net.lua, the tests that are named. Relied on by: run.py."""
+import array
 import importlib
 import inspect
 import json
 import os
 import re
 
-from harness import NET, ROOT, SHARDC, Scope, build, check, command, corpus, events_of, long, losses, must, planned, run, same_run, scratch, settings, shardc, steps
+from harness import NET, ROOT, SHARDC, Scope, build, check, command, corpus, events_of, long, losses, must, planned, read_safetensors, run, same_run, scratch, settings, shardc, steps
 from test_rows_scaler import HUGE, NET as SCALED, go as scaled, scales
 
 # option: the test that shows what it does, "file.test_"
@@ -352,3 +353,23 @@ return nn.training {
     shardc("build", model, "--sources", "-o", path)
     line = re.search(r'\.unproven = "(.*?)",\n', open(path + ".c").read())[1]
     check(line == "heads 2 of 8, scale of attention 0.25, eps 0.1 and 0.01 and 0.001 and 0.0001 and 2 more", line)
+
+
+def test_exported_dtypes():
+    """--export-dtype rounds to nearest, ties to even, from the shards of two ranks; what was loaded comes out as it was."""
+    folder, binary = scratch("exported"), build("llama3.lua", world=2, layers=1, dim=32, heads=2, kv_heads=1, ffn=64, vocab=256, seq=16)
+    paths = {name: os.path.join(folder, name) for name in ("kept", "bf16", "again", "fp32")}
+    out = must([binary, "--data", corpus(), "--steps", "2", "--export", paths["kept"]])
+    check("\nexport   %s in fp32, as the parameters are kept\n" % paths["kept"] in out, out)
+    must([binary, "--data", corpus(), "--steps", "2", "--export", paths["bf16"], "--export-dtype", "bf16"])
+    kept, bf16 = read_safetensors(paths["kept"]), read_safetensors(paths["bf16"])
+    for name, (dtype, shape, raw) in kept.items():
+        bits = array.array("I", raw)
+        nearest = array.array("H", [(u + 0x7fff + (u >> 16 & 1)) >> 16 for u in bits])
+        check(dtype == "F32" and bf16[name] == ("BF16", shape, nearest.tobytes()), "%s is not rounded to nearest" % name)
+    out = must([binary, "--weights", paths["bf16"], "--export", paths["again"], "--export-dtype", "loaded"])
+    check("\nweights  12 tensors of bf16 in 1 file; no shape shows: heads 2/1 of 16, rope theta 500000, eps 1e-05, square matrices [out,in] (compare with config.json)\n" in out, out)
+    check(open(paths["again"], "rb").read() == open(paths["bf16"], "rb").read(), "bf16 weights come out as others")
+    out = must([binary, "--weights", paths["bf16"], "--export", paths["fp32"]])
+    check("as the parameters are kept; the weights were bf16 (--export-dtype loaded writes those)\n" in out, out)
+    check({k: v[0] for k, v in read_safetensors(paths["fp32"]).items()} == dict.fromkeys(kept, "F32"), "exported without a dtype")
