@@ -197,10 +197,7 @@ static void to_attribute(lua_State *L, const char *name, const Attribute *a, OpP
     case A_INT: parts->i[at] = lua_tointegerx(L, -1, &is); break;
     case A_DTYPE: parts->i[at] = field_to_dtype(L, -1, name); break;
     case A_WIDER: parts->i[at] = field_to_dtype(L, -1, name) + 1; break;
-    case A_FLOAT:
-        parts->f[at] = lua_tonumberx(L, -1, &is);
-        if (!is) trace_fail(L, NULL, "%s: %s must be a number, not %s", name, a->name, field_type(L, -1));
-        break;
+    case A_FLOAT: parts->f[at] = lua_tonumberx(L, -1, &is); break;
     }
     if (!is) bug(sandbox_source(L), "%s: %s is %s", name, a->name, field_type(L, -1));
 }
