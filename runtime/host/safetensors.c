@@ -39,7 +39,7 @@ static const struct {
     {"GGUF", "a GGUF file, for inference: take the release in safetensors", 4},
     {"version https://git-lfs", "a pointer of Git LFS, not the file itself: git lfs pull fetches it", 23},
     {"<", "a page of HTML or XML, not the file itself: fetch it anew", 1},
-    {"{", "JSON, as the index of a model in several files: name the files, 'model-*.safetensors'", 1},
+    {"{", "JSON, such as a configuration: name the files of tensors, 'model-*.safetensors'", 1},
 };
 
 static const char *what_else(const uint8_t *bytes, uint64_t size) {

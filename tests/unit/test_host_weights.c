@@ -441,7 +441,7 @@ Test(host_weights, other_formats) {
         {"version https://git-lfs.github.com/spec/v1\n",
          "w.st: it is a pointer of Git LFS, not the file itself: git lfs pull", 43},
         {"<!DOCTYPE html><html>", "w.st: it is a page of HTML or XML, not the file itself", 21},
-        {"{\"weight_map\": {}}", "w.st: it is JSON, as the index of a model in several files: name the files", 18},
+        {"{\"model_type\": 0}", "w.st: it is JSON, such as a configuration: name the files of tensors", 17},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         FILE *f = fopen("w.st", "w");
