@@ -4,7 +4,8 @@ local nn, optim = require "nn", require "optim"
 local o = nn.options {
   size = nn.choice("124m", "350m", "774m", "1558m"),      -- layers, dim and heads, where these are not set
   layers = nn.optional "integer", dim = nn.optional "integer", heads = nn.optional "integer",
-  vocab = 50304, batch = 8, seq = 1024, dropout = 0.0, lr = 6e-4, clip = 1.0, accumulate = 1,
+  vocab = 50304, positions = nn.optional "integer",       -- published weights: 50257, and 1024 also where seq is shorter
+  eps = 1e-5, batch = 8, seq = 1024, dropout = 0.0, lr = 6e-4, clip = 1.0, accumulate = 1,
   precision = nn.choice("fp32", "bf16", "fp16"), gradients = nn.choice("fp32", "bf16", "fp16"),
   moments = nn.choice("fp32", "bf16"), recompute = nn.choice("none", "selective", "full"),
   offload = nn.choice("none", "activations", "state"),
@@ -14,6 +15,9 @@ local preset = ({
   ["124m"] = { 12, 768, 12 }, ["350m"] = { 24, 1024, 16 }, ["774m"] = { 36, 1280, 20 }, ["1558m"] = { 48, 1600, 25 },
 })[o.size]
 local layers, dim, heads = o.layers or preset[1], o.dim or preset[2], o.heads or preset[3]
+local positions = o.positions or o.seq
+assert(layers > 0 and heads > 0 and dim % heads == 0, "layers must be at least 1, and heads must divide dim")
+assert(o.seq <= positions, "seq is longer than the learned positions: set a shorter seq, or more positions, which published weights do not have")
 
 local function Conv1D(inputs, outputs, std)
   local m = nn.module "Conv1D"
@@ -48,8 +52,8 @@ end
 
 local function Block()
   local m = nn.module "Block"
-  m.ln_1, m.attn = nn.LayerNorm(dim), Attention()
-  m.ln_2, m.mlp  = nn.LayerNorm(dim), MLP()
+  m.ln_1, m.attn = nn.LayerNorm(dim, { eps = o.eps }), Attention()
+  m.ln_2, m.mlp  = nn.LayerNorm(dim, { eps = o.eps }), MLP()
   function m:forward(x)
     x = x + self.attn(self.ln_1(x))
     return x + self.mlp(self.ln_2(x))
@@ -60,10 +64,10 @@ end
 local function GPT2()
   local m = nn.module "GPT2"
   m.wte = nn.Embedding(o.vocab, dim, { init = nn.init.normal(0, 0.02) })
-  m.wpe = nn.Embedding(o.seq, dim, { init = nn.init.normal(0, 0.01) })
+  m.wpe = nn.Embedding(positions, dim, { init = nn.init.normal(0, 0.01) })
   m.h = nn.list {}
   for i = 1, layers do m.h[i] = Block() end
-  m.ln_f = nn.LayerNorm(dim)
+  m.ln_f = nn.LayerNorm(dim, { eps = o.eps })
   m.lm_head = nn.Linear(dim, o.vocab, { bias = false })
   m.lm_head.weight = m.wte.weight                          -- one parameter, tied
   function m:forward(tokens)

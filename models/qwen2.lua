@@ -4,7 +4,8 @@ local nn, optim = require "nn", require "optim"
 local o = nn.options {
   size = nn.choice("tiny", "0.5b", "1.5b", "3b", "7b", "14b", "32b", "72b"),
   layers = nn.optional "integer", dim = nn.optional "integer", heads = nn.optional "integer",
-  kv_heads = nn.optional "integer", ffn = nn.optional "integer", vocab = nn.optional "integer",
+  kv_heads = nn.optional "integer", head_dim = nn.optional "integer",             -- head_dim: dim / heads
+  ffn = nn.optional "integer", vocab = nn.optional "integer",
   tied = nn.optional "boolean", theta = 1000000.0, eps = 1e-6,
   batch = 1, seq = 2048, dropout = 0.0, lr = 3e-4, clip = 1.0, accumulate = 1,
   precision = nn.choice("fp32", "bf16", "fp16"), gradients = nn.choice("fp32", "bf16", "fp16"),
@@ -26,7 +27,9 @@ local c = sizes[o.size]
 for _, name in ipairs { "layers", "dim", "heads", "kv_heads", "ffn", "vocab", "tied" } do
   if o[name] ~= nil then c[name] = o[name] end
 end
-local width = c.dim // c.heads
+assert(c.layers > 0, "layers must be at least 1")
+assert(o.head_dim or (c.heads > 0 and c.dim % c.heads == 0), "heads do not divide dim: set head_dim, the width of a head")
+local width = o.head_dim or c.dim // c.heads
 
 local function Linear(inputs, outputs, bias)
   return nn.Linear(inputs, outputs, { bias = bias or false, init = nn.init.normal(0, 0.02) })

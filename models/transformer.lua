@@ -4,13 +4,16 @@ local nn, optim = require "nn", require "optim"
 
 local o = nn.options {
   layers = 6, dim = 512, heads = 8, ffn = nn.optional "integer", vocab = 32768, batch = 8, seq = 128,
+  positions = nn.optional "integer", eps = 1e-5,          -- positions: seq; that of weights, where it is longer
   dropout = 0.0, lr = 1e-3, clip = 1.0, accumulate = 1,
   precision = nn.choice("fp32", "bf16", "fp16"), gradients = nn.choice("fp32", "bf16", "fp16"),
   moments = nn.choice("fp32", "bf16"), recompute = nn.choice("none", "selective", "full"),
   offload = nn.choice("none", "activations", "state"),
   reshard = true, prefetch = 1,
 }
-local ffn = o.ffn or 4 * o.dim
+local ffn, positions = o.ffn or 4 * o.dim, o.positions or o.seq
+assert(o.layers > 0 and o.heads > 0 and o.dim % o.heads == 0, "layers must be at least 1, and heads must divide dim")
+assert(o.seq <= positions, "seq is longer than the learned positions: set a shorter seq, or more positions")
 
 local function Linear(inputs, outputs)
   return nn.Linear(inputs, outputs, { init = nn.init.normal(0, 0.02), bias_init = nn.init.zeros() })
@@ -32,8 +35,8 @@ end
 
 local function EncoderLayer()
   local m = nn.module "EncoderLayer"
-  m.self_attn_layer_norm, m.self_attn = nn.LayerNorm(o.dim), Attention(false)
-  m.final_layer_norm, m.fc1, m.fc2 = nn.LayerNorm(o.dim), Linear(o.dim, ffn), Linear(ffn, o.dim)
+  m.self_attn_layer_norm, m.self_attn = nn.LayerNorm(o.dim, { eps = o.eps }), Attention(false)
+  m.final_layer_norm, m.fc1, m.fc2 = nn.LayerNorm(o.dim, { eps = o.eps }), Linear(o.dim, ffn), Linear(ffn, o.dim)
   function m:forward(x)
     local y = self.self_attn_layer_norm(x)
     x = x + nn.dropout(self.self_attn(y, y), o.dropout)
@@ -44,9 +47,9 @@ end
 
 local function DecoderLayer()
   local m = nn.module "DecoderLayer"
-  m.self_attn_layer_norm, m.self_attn = nn.LayerNorm(o.dim), Attention(true)
-  m.encoder_attn_layer_norm, m.encoder_attn = nn.LayerNorm(o.dim), Attention(false)
-  m.final_layer_norm, m.fc1, m.fc2 = nn.LayerNorm(o.dim), Linear(o.dim, ffn), Linear(ffn, o.dim)
+  m.self_attn_layer_norm, m.self_attn = nn.LayerNorm(o.dim, { eps = o.eps }), Attention(true)
+  m.encoder_attn_layer_norm, m.encoder_attn = nn.LayerNorm(o.dim, { eps = o.eps }), Attention(false)
+  m.final_layer_norm, m.fc1, m.fc2 = nn.LayerNorm(o.dim, { eps = o.eps }), Linear(o.dim, ffn), Linear(ffn, o.dim)
   function m:forward(x, memory)
     local y = self.self_attn_layer_norm(x)
     x = x + nn.dropout(self.self_attn(y, y), o.dropout)
@@ -60,10 +63,10 @@ end
 local function Stack(kind, shared, Layer)
   local m = nn.module(kind)
   m.embed_tokens = shared
-  m.embed_positions = nn.Embedding(o.seq, o.dim, { init = nn.init.normal(0, 0.02) })
+  m.embed_positions = nn.Embedding(positions, o.dim, { init = nn.init.normal(0, 0.02) })
   m.layers = nn.list {}
   for i = 1, o.layers do m.layers[i] = Layer() end
-  m.layer_norm = nn.LayerNorm(o.dim)
+  m.layer_norm = nn.LayerNorm(o.dim, { eps = o.eps })
   function m:forward(tokens, memory)
     local x = self.embed_tokens(tokens) + self.embed_positions(nn.arange(tokens:size(1)))
     x = nn.dropout(x, o.dropout)

@@ -254,6 +254,7 @@ typedef struct {
     const sc_group_info *groups;
     int ngroups;
     const char *unused[3]; /* what the model has and no program uses, a line for each kind; NULL: nothing */
+    const char *unproven;  /* what no shape of a parameter shows: "heads 12 of 64, eps 1e-05"; NULL: nothing */
     uint64_t plan_hash;    /* model identity for checkpoints: paths, shapes, dtypes */
     const char *plan_json;
     const char *plan_json_end;

@@ -415,6 +415,7 @@ static void put_build(const Emit *e, int npeak, int ndumps) {
         (long long)t->schedule.total, c_float(e->a, t->schedule.min_ratio));
     for (Unused k = 0; k < N_UNUSED; k++)
         if (p->unused[k].n) put(e, "    .unused[%d] = %s,\n", k, quoted(e, report_unused(p, k)));
+    if (g->unproven) put(e, "    .unproven = %s,\n", quoted(e, g->unproven));
     put(e, "    .groups = groups,\n    .ngroups = %d,\n    .plan_hash = 0x%llxu,\n", o->groups.n, model_hash(g));
     put(e, "    .plan_json = sc_plan_json_begin,\n    .plan_json_end = sc_plan_json_end,\n};\n");
 }

@@ -158,6 +158,8 @@ Op *trace_op(lua_State *L, OpKind k, const OpParts *parts);
 Builder trace_builder(lua_State *L);
 void trace_finish(lua_State *L, int first); /* ops from `first` on belong to the running call */
 _Noreturn void trace_fail(lua_State *L, const char *remedy, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* Refuses NaN, and what d cannot hold: fractions where it is of integers, numbers that would become infinite. */
+void trace_need_number(lua_State *L, const char *what, double x, Dtype d);
 const char *param_str(Arena *a, const Param *p);
 
 /* pointwise.c */

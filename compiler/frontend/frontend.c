@@ -2,20 +2,25 @@
  * Relies on: every file of this folder; lua/embed.h.
  * Relied on by: main.c, the tests. */
 #include "../ir/training.h"
+#include "../ir/unproven.h"
 #include "../lua/embed.h"
 #include "fe.h"
 #include "visible.h"
 
 #include <ctype.h>
 
-static void open_library(Frontend *f, const char *name, const char *file) {
+static void run_library(Frontend *f, const char *name, int results) {
     size_t n;
-    const char *text = embedded_text(file, &n);
-    sandbox_run(f->L, text, n, arena_printf(f->arena, "=%s.lua", name), 1);
+    const char *text = embedded_text(arena_printf(f->arena, "lua/%s.lua", name), &n);
+    sandbox_run(f->L, text, n, arena_printf(f->arena, "=%s.lua", name), results);
+}
+
+static void open_library(Frontend *f, const char *name) {
+    run_library(f, name, 1);
     sandbox_provide(f->L, name);
 }
 
-/* nn.lua and optim.lua get the table of primitives through a global that lives only so long. */
+/* arguments.lua, nn.lua and optim.lua get the table of primitives through a global that lives only so long. */
 static void open_libraries(Frontend *f) {
     lua_State *L = f->L;
     lua_newtable(L);
@@ -29,8 +34,9 @@ static void open_libraries(Frontend *f) {
     training_open(L);
     scaler_open(L);
     lua_setglobal(L, "prim");
-    open_library(f, "nn", "lua/nn.lua");
-    open_library(f, "optim", "lua/optim.lua");
+    run_library(f, "arguments", 0);
+    open_library(f, "nn");
+    open_library(f, "optim");
     lua_pushnil(L);
     lua_setglobal(L, "prim");
 }
@@ -98,6 +104,7 @@ Graph *frontend_load(Arena *a, const FrontendOptions *o) {
     check_result(f);
     training_trace(f);
     check_names(f->g);
+    f->g->unproven = graph_unproven(f->g, f->g->train);
     sandbox_close(f->L);
     return f->g;
 }

@@ -2,7 +2,6 @@
  * use. Relies on: modules.c (who holds them). Relied on by: nn.lua, trace.c, training.c. */
 #include "fe.h"
 
-#include <math.h>
 #include <stdlib.h>
 
 /* ── making ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -26,8 +25,8 @@ static int prim_param(lua_State *L) {
         if (!strcmp(inits[i].name, init)) p->init = inits[i].kind;
     p->init_a = luaL_optnumber(L, 4, 0);
     p->init_b = luaL_optnumber(L, 5, 0);
-    if (!isfinite(p->init_a) || !isfinite(p->init_b)) sandbox_fail(L, "%s: initial values must be finite", what);
     p->dtype = field_to_dtype(L, 6, what);
+    trace_need_number(L, what, p->init_a, p->init == SC_CONSTANT ? p->dtype : FP32);
     p->requires_grad = lua_toboolean(L, 7);
     p->is_buffer = lua_toboolean(L, 8);
     if (p->dtype == FP8_E4M3 || p->dtype == FP8_E5M2)

@@ -120,10 +120,12 @@ static void unify(lua_State *L, Builder *b, Operands *o, int from, Dtype d) {
     broadcast(L, o, &like);
     for (int i = 0; i < o->n; i++) {
         Value *v = o->v[i];
-        if (!v)
+        if (!v) {
+            trace_need_number(L, o->name, o->number[i], d);
             v = number_value(b, o->number[i], d);
-        else if (i >= from)
+        } else if (i >= from) {
             v = promoted(b, v, d, floating);
+        }
         o->v[i] = build_expand(b, v, like.dims, like.shape);
         if (!v->dims && o->v[i] != v) note_on(b->g, b->p, o->v[i])->weak = true;
     }
@@ -160,7 +162,8 @@ static Value *with_number(lua_State *L, Builder *b, const char *name, Operands *
     bool needs_float = !strcmp(name, "div") || !strcmp(name, "pow") || !whole(x);
     if (!dtype_float((*t)->dtype) && needs_float) *t = build_cast(b, *t, FP32);
     if ((*t)->dtype == BOOL) *t = build_cast(b, *t, INT32);
-    if (!isfinite(x)) trace_fail(L, NULL, "%s: the number %g is not finite", name, x);
+    if (isinf(x)) trace_fail(L, NULL, "%s: the number %g is not finite", name, x);
+    trace_need_number(L, name, x, FP32);
     if (!strcmp(name, "add")) return build_scalar(b, OP_add_scalar, *t, x);
     if (!strcmp(name, "mul")) return build_scalar(b, OP_mul_scalar, *t, x);
     if (!strcmp(name, "pow")) return power(L, b, o);
@@ -168,6 +171,7 @@ static Value *with_number(lua_State *L, Builder *b, const char *name, Operands *
         return build_scalar(b, OP_add_scalar, left ? build_one(b, OP_neg, *t) : *t, left ? x : -x);
     if (left) return build_scalar(b, OP_rdiv_scalar, *t, x);
     if (x == 0) trace_fail(L, NULL, "div: division of a tensor by the number 0");
+    trace_need_number(L, "div: 1 / the number", 1 / x, FP32);
     return build_scalar(b, OP_mul_scalar, *t, 1 / x);
 }
 

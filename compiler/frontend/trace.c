@@ -6,6 +6,9 @@
 #include "../ir/notes.h"
 #include "fe.h"
 
+#include <float.h>
+#include <math.h>
+
 static const char TENSOR[] = "shardc.tensor";
 
 /* ── tensors ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -78,6 +81,29 @@ void trace_fail(lua_State *L, const char *remedy, const char *fmt, ...) {
         str_addf(&s, "\n  in %s = %s, made at %s:%d", m->ir->path, m->made_by, m->made.file, m->made.line);
     if (remedy && *remedy) str_addf(&s, "; %s", remedy);
     fail(sandbox_source(L), "%s", s.s);
+}
+
+/* The largest number that a dtype holds. */
+static double largest(Dtype d) {
+    switch (d) {
+    case FP32: return FLT_MAX;
+    case BF16: return 0x1.fep127;
+    case FP16: return 65504;
+    case FP64: return DBL_MAX;
+    case FP8_E4M3: return 448;
+    case FP8_E5M2: return 57344;
+    case INT32: return INT32_MAX;
+    case INT64: return 0x1p53; /* of those that Lua's numbers and ours count exactly */
+    default: return 1;
+    }
+}
+
+void trace_need_number(lua_State *L, const char *what, double x, Dtype d) {
+    bool whole = !dtype_float(d), small = fabs(x) <= largest(d) || (d == INT32 && x == INT32_MIN);
+    if (isnan(x)) trace_fail(L, "does the model divide 0 by 0?", "%s: the number is NaN, which is no number", what);
+    if ((isinf(x) && !whole) || (small && (!whole || x == floor(x)) && (d != BOOL || x >= 0))) return;
+    trace_fail(L, "give another number or another dtype", "%s: %s cannot hold the number %.14g", what, dtype_name(d),
+               x);
 }
 
 static int prim_fail(lua_State *L) { /* message, remedy or nil */
@@ -171,10 +197,7 @@ static void to_attribute(lua_State *L, const char *name, const Attribute *a, OpP
     case A_INT: parts->i[at] = lua_tointegerx(L, -1, &is); break;
     case A_DTYPE: parts->i[at] = field_to_dtype(L, -1, name); break;
     case A_WIDER: parts->i[at] = field_to_dtype(L, -1, name) + 1; break;
-    case A_FLOAT:
-        parts->f[at] = lua_tonumberx(L, -1, &is);
-        if (!is) trace_fail(L, NULL, "%s: %s must be a number, not %s", name, a->name, field_type(L, -1));
-        break;
+    case A_FLOAT: parts->f[at] = lua_tonumberx(L, -1, &is); break;
     }
     if (!is) bug(sandbox_source(L), "%s: %s is %s", name, a->name, field_type(L, -1));
 }
@@ -279,6 +302,7 @@ static int prim_full(lua_State *L) { /* shape, value, dtype */
     OpParts parts = {.full = {.value = luaL_checknumber(L, 2)}};
     parts.full.dims = field_to_shape(L, 1, "full", parts.full.shape);
     parts.full.dtype = field_to_dtype(L, 3, "full");
+    trace_need_number(L, "full", parts.full.value, parts.full.dtype);
     tensor_push(L, trace_op(L, OP_full, &parts)->full.y);
     return 1;
 }
@@ -289,6 +313,8 @@ static int prim_arange(lua_State *L) { /* n, start, step, dtype */
                                 .start = luaL_checknumber(L, 2),
                                 .step = luaL_checknumber(L, 3),
                                 .dtype = field_to_dtype(L, 4, "arange")}};
+    trace_need_number(L, "arange", parts.arange.start + parts.arange.step * (double)(parts.arange.n - 1),
+                      parts.arange.dtype);
     tensor_push(L, trace_op(L, OP_arange, &parts)->arange.y);
     return 1;
 }

@@ -272,6 +272,7 @@ struct Graph {
     VEC(Extension *) extensions;
     VEC(CFile *) files; /* of extensions that the programs call */
     Training *training;
+    const char *unproven; /* ir/unproven.h */
     bool deterministic;
     int world, nodes;
     int nops;               /* made so far: the next one's serial */

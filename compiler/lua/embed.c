@@ -15,6 +15,7 @@
             ".previous\n");                                                                                            \
     extern const char embed_##symbol[], embed_##symbol##_end[]
 
+EMBED(arguments, "lua/arguments.lua");
 EMBED(nn, "lua/nn.lua");
 EMBED(optim, "lua/optim.lua");
 EMBED(pytorch, "lua/pytorch.lua");
@@ -45,9 +46,8 @@ EMBED(rtx4090, "devices/rtx4090.lua");
 static const struct {
     const char *name, *text, *end;
 } files[] = {
-    FILE_ENTRY(nn, "lua/nn.lua"),
-    FILE_ENTRY(optim, "lua/optim.lua"),
-    FILE_ENTRY(pytorch, "lua/pytorch.lua"),
+    FILE_ENTRY(arguments, "lua/arguments.lua"), FILE_ENTRY(nn, "lua/nn.lua"),
+    FILE_ENTRY(optim, "lua/optim.lua"),         FILE_ENTRY(pytorch, "lua/pytorch.lua"),
 #if __has_include("devices/cpu.lua")
     FILE_ENTRY(cpu, "devices/cpu.lua"),
 #endif

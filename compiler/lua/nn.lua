@@ -1,48 +1,14 @@
 -- nn: modules and functions, named and meant as in PyTorch, over the primitives of compiler/frontend.
--- Relies on: the table `prim` (frontend/*.c), which makes any op of schema/ops.def by name: op(name, { a = x, trans_a = true }).
+-- Relies on: the table `prim` (frontend/*.c), which makes any op of schema/ops.def by name: op(name, { a = x, trans_a = true });
+-- arguments.lua.
 -- Relied on by: every model file. Dimensions count from 0 and, negative, from the end; x.shape is a Lua table.
 local prim = prim
 local op, describe, check_keys = prim.op, prim.describe, prim.check_keys
 local is_tensor, is_module, size_of = prim.is_tensor, prim.is_module, prim.size
+local fail, table_of, need_tensor, need_integer, need_size = prim.refuse, prim.table_of, prim.need_tensor, prim.need_integer, prim.need_size
+local need_number, need_positive, need_eps = prim.need_number, prim.need_positive, prim.need_eps
+local need_probability, need_boolean = prim.need_probability, prim.need_boolean
 local nn, method = {}, {}
-
-local function fail(remedy, message, ...)
-  prim.fail(message:format(...), remedy)
-end
-
--- The table of options that a caller gave, or an empty one. check_keys refuses what is no table, such as PyTorch's
--- positional `false`.
-local function table_of(options)
-  if options == nil then return {} end
-  return options
-end
-
-local function need_tensor(what, x)
-  if not is_tensor(x) then
-    local lost = x == nil and "does the forward that computes it lack its `return`?" or nil
-    fail(lost, "%s: expected a tensor, got %s", what, describe(x))
-  end
-  return x
-end
-
-local function need_integer(what, name, x)
-  local n = type(x) == "number" and math.tointeger(x)
-  if not n then fail(nil, "%s: %s must be a whole number, not %s", what, name, describe(x)) end
-  return n
-end
-
-local function need_size(what, name, x)
-  local n = need_integer(what, name, x)
-  if n < 1 then fail(nil, "%s: %s = %d; it must be at least 1", what, name, n) end
-  return n
-end
-
-local function need_probability(what, p)
-  if type(p) ~= "number" or p < 0 or p >= 1 then
-    fail(nil, "%s: the probability must be a number from 0 to below 1, not %s", what, describe(p))
-  end
-  return p
-end
 
 -- A dimension as PyTorch counts it, from 0 or from the end.
 local function dim_of(what, x, d)
@@ -106,7 +72,9 @@ function nn.where(condition, a, b) return prim.where(condition, a, b) end
 function nn.clamp(x, low, high)
   need_tensor("clamp", x)
   for _, bound in ipairs { low or 0, high or 0 } do
-    if type(bound) ~= "number" then fail("nn.maximum and nn.minimum take tensors", "clamp: a bound is %s; bounds are numbers", describe(bound)) end
+    if type(bound) ~= "number" or bound ~= bound then
+      fail("nn.maximum and nn.minimum take tensors", "clamp: a bound is %s; bounds are numbers", describe(bound))
+    end
   end
   if low and high then
     if low > high then fail(nil, "clamp: the lower bound %g is above the upper bound %g", low, high) end
@@ -229,6 +197,7 @@ end
 -- x with its dimensions first to last (all by default) made one, as torch.flatten.
 function nn.flatten(x, first, last)
   local a, b = dim_of("flatten", x, first or 0), dim_of("flatten", x, last or -1)
+  if a > b then fail(nil, "flatten: the first dimension, %d, comes after the last, %d, of %s", a, b, tostring(x)) end
   local shape = {}
   for i, n in ipairs(x.shape) do
     if i - 1 <= a or i - 1 > b then shape[#shape + 1] = n else shape[#shape] = shape[#shape] * n end
@@ -323,7 +292,7 @@ local function reduce(name, x, dim, keepdim)
     for _, d in ipairs(list_of(dim)) do mask = mask | 1 << dim_of(name, x, d) end
     if mask == 0 then fail(nil, "%s: the list of dimensions is empty", name) end
   end
-  return (op(name, { x = x, over = mask, keep = not not keepdim }))
+  return (op(name, { x = x, over = mask, keep = need_boolean(name, "keepdim", keepdim, false) }))
 end
 
 -- The sum over dim: one dimension, a list, or nil for all, as torch.sum. keepdim = true leaves size 1.
@@ -439,11 +408,6 @@ function nn.embedding(index, weight)
   return (op("embedding", { index = index, w = weight }))
 end
 
-local function need_eps(what, eps, default)
-  if eps ~= nil and (type(eps) ~= "number" or eps < 0) then fail(nil, "%s: eps must be a small number, not %s", what, describe(eps)) end
-  return eps or default
-end
-
 -- Refuses a norm's weight or bias that does not have as many elements as x's last dimension.
 local function norm_vector(what, x, name, v)
   if v and (need_tensor(what, v).ndim ~= 1 or size_of(v, 0) ~= x:size(-1)) then
@@ -468,7 +432,8 @@ end
 
 -- softmax(scale · q·kᵀ)·v of q [B,S,H,D] and k, v [B,T,Hkv,D], as scaled_dot_product_attention, which has heads before
 -- positions. The result is [B,S,H,D]. H is a multiple of Hkv. causal: false. scale: 1/sqrt(D). dropout: 0, and 0
--- outside of training. documents: int32 [B,S]; a position attends only to those with its number. document_length: S; tokens of one, for predicted times alone.
+-- outside of training. documents: int32 [B,S]; a position attends only to those with its number. document_length: how
+-- many tokens a document has in the mean, which only predicted times depend on; S.
 function nn.attention(options)
   check_keys("nn.attention", options, "q k v causal documents document_length dropout scale")
   local q, k, v = options.q, options.k, options.v
@@ -489,28 +454,40 @@ function nn.attention(options)
     fail(nil, "attention: documents %s must be int32[%d,%d], a number for each position of q and k", tostring(documents), sq[1], sq[2])
   end
   local key = p > 0 and prim.random_key() or 0
-  return (op("attention", { q = q, k = beside(q, k), v = beside(q, v), documents = documents, causal = not not options.causal, key = key, document_length = options.document_length and need_size("attention", "document_length", options.document_length) or 0,
-    scale = options.scale or 1 / math.sqrt(sq[4]), dropout = p }))
+  local scale = options.scale == nil and 1 / math.sqrt(sq[4]) or need_positive("attention", "scale", options.scale)
+  return (op("attention", { q = q, k = beside(q, k), v = beside(q, v), documents = documents, key = key, scale = scale, dropout = p,
+    document_length = options.document_length and need_size("attention", "document_length", options.document_length) or 0,
+    causal = need_boolean("attention", "causal", options.causal, false) }))
+end
+
+local SCALING = "Llama 3.1's is { factor = 8, low = 1, high = 4, original = 8192 }; leave scaling out for none (llama3.lua: rope_scaling=false)"
+-- Llama 3.1's scaling, within what transformers takes: at least 1, 0 < low < high, and a whole number of positions.
+local function need_scaling(s)
+  local what, word = "rope", "scaling."
+  check_keys("nn.rope: scaling", s, "factor low high original")
+  need_number(what, word .. "factor", s.factor, "a number of at least 1", function(n) return n >= 1 end, SCALING)
+  need_positive(what, word .. "low", s.low, SCALING)
+  need_number(what, word .. "high", s.high, ("a number above low = %g"):format(s.low), function(n) return n > s.low end, SCALING)
+  need_number(what, word .. "original", s.original, "a whole number of positions, at least 1", function(n) return n >= 1 and math.tointeger(n) end, SCALING)
+  return s
 end
 
 -- Rotary position embedding of x [B,S,H,D] as in Llama: elements d and d + D/2 are a pair. theta: 10000. positions:
--- int32 [B,S], 0, 1, ... by default. scaling = { factor, low, high, original }, as in Llama 3.1; none by default.
+-- int32 [B,S], 0, 1, ... by default. scaling = { factor, low, high, original }, as in Llama 3.1: factor at least 1, low
+-- below high, original the positions that it was trained on; none by default.
 function nn.rope(x, options)
   local o = table_of(options)
   check_keys("nn.rope", o, "theta positions scaling")
   if need_tensor("rope", x).ndim ~= 4 or x:size(-1) % 2 ~= 0 then
     fail(nil, "rope: x %s must be [batch,sequence,heads,width] of even width", tostring(x))
   end
-  local s = o.scaling or { factor = 0, low = 0, high = 0, original = 0 }
-  check_keys("nn.rope: scaling", s, "factor low high original")
-  for _, name in ipairs { "factor", "low", "high", "original" } do
-    if type(s[name]) ~= "number" then fail(nil, "rope: scaling.%s must be a number, not %s", name, describe(s[name])) end
-  end
+  local s = o.scaling ~= nil and need_scaling(o.scaling) or { factor = 0, low = 0, high = 0, original = 0 }
   if o.positions and (need_tensor("rope", o.positions).dtype ~= "int32" or not same_sizes(o.positions.shape, { x:size(0), x:size(1) })) then
     fail(nil, "rope: positions %s must be int32[%d,%d]", tostring(o.positions), x:size(0), x:size(1))
   end
-  return (op("rope", { x = x, positions = o.positions, heads = 0, theta = o.theta or 10000, factor = s.factor, low = s.low,
-    high = s.high, context = s.original }))
+  local theta = o.theta == nil and 10000 or need_positive("rope", "theta", o.theta)
+  return (op("rope", { x = x, positions = o.positions, heads = 0, theta = theta, factor = s.factor, low = s.low, high = s.high,
+    context = s.original }))
 end
 
 -- Each element is 0 with probability p, else x / (1 - p), as torch.nn.functional.dropout. Outside of training: x.
@@ -534,7 +511,10 @@ function nn.cross_entropy(logits, targets, options)
     local other = targets.dtype ~= "int32" and 'declare them as nn.input("int32", ...)' or nil
     fail(other, "cross_entropy: logits %s need targets int32[%s], but these are %s", tostring(logits), table.concat(lead, ","), tostring(targets))
   end
-  local ignore = need_integer("cross_entropy", "ignore_index", o.ignore_index or -100)
+  local ignore = need_integer("cross_entropy", "ignore_index", o.ignore_index == nil and -100 or o.ignore_index)
+  if ignore < -2147483648 or ignore > 2147483647 then
+    fail(nil, "cross_entropy: ignore_index = %d; targets are int32, which cannot be that", ignore)
+  end
   local slot = prim.count(targets, ignore)
   return (op("cross_entropy", { logits = nn.reshape(logits, -1, logits:size(-1)), targets = nn.reshape(targets, -1), ignore = ignore, count = slot }))
 end
@@ -546,6 +526,11 @@ function nn.mse_loss(x, y)
   end
   local d = x - y
   return nn.mean(d * d)
+end
+
+local function need_momentum(what, momentum)
+  if momentum == nil then return 0.1 end
+  return need_number(what, "momentum", momentum, "a number from 0 to 1", function(n) return n >= 0 and n <= 1 end)
 end
 
 -- Normalizes each channel of x [N,C,...], as torch.nn.functional.batch_norm. The four vectors are [C]. In training it
@@ -561,7 +546,7 @@ function nn.batch_norm(x, running_mean, running_var, weight, bias, momentum, eps
     end
   end
   return (op("batch_norm", { x = x, w = weight, b = bias, running_mean = running_mean, running_var = running_var,
-    training = prim.training_mode(), eps = need_eps("batch_norm", eps, 1e-5), momentum = momentum or 0.1 }))
+    training = prim.training_mode(), eps = need_eps("batch_norm", eps, 1e-5), momentum = need_momentum("batch_norm", momentum) }))
 end
 
 -- ── methods of tensors: x:name(...) is nn.name(x, ...) ───────────────────────────────────────────────────────────────
@@ -582,24 +567,32 @@ prim.methods(method)
 
 nn.init = prim.strict({}, "nn.init")
 
-local function number(what, x, otherwise)
+local function number(what, name, x, otherwise)
   if x == nil then return otherwise end
-  if type(x) ~= "number" then fail(nil, "nn.init.%s: expected a number, got %s", what, describe(x)) end
-  return x
+  return need_number("nn.init." .. what, name, x, "a number that fp32 holds")
+end
+
+local function deviation(what, std)
+  if std == nil then return 1 end
+  return need_number("nn.init." .. what, "std", std, "a number of at least 0", function(n) return n >= 0 end)
 end
 
 local function rule(name, a, b) return { init = name, a = a, b = b } end
 -- Rules for `init =`, named as in torch.nn.init. By default value = 0, mean = 0, std = 1, low = 0, high = 1.
 function nn.init.zeros() return rule("zeros", 0, 0) end
 function nn.init.ones() return rule("ones", 1, 0) end
-function nn.init.constant(value) return rule("constant", number("constant", value, 0), 0) end
-function nn.init.normal(mean, std) return rule("normal", number("normal", mean, 0), number("normal", std, 1)) end
-function nn.init.uniform(low, high) return rule("uniform", number("uniform", low, 0), number("uniform", high, 1)) end
+function nn.init.constant(value) return rule("constant", number("constant", "value", value, 0), 0) end
+function nn.init.normal(mean, std) return rule("normal", number("normal", "mean", mean, 0), deviation("normal", std)) end
+function nn.init.uniform(low, high)
+  low, high = number("uniform", "low", low, 0), number("uniform", "high", high, 1)
+  if low > high then fail(nil, "nn.init.uniform: low = %g is above high = %g", low, high) end
+  return rule("uniform", low, high)
+end
 -- Normal, drawn again while further than two std from the mean.
-function nn.init.trunc_normal(mean, std) return rule("trunc_normal", number("trunc_normal", mean, 0), number("trunc_normal", std, 1)) end
+function nn.init.trunc_normal(mean, std) return rule("trunc_normal", number("trunc_normal", "mean", mean, 0), deviation("trunc_normal", std)) end
 -- Uniform within ± gain · sqrt(3 / fan_in), gain = sqrt(2 / (1 + a²)). a: sqrt(5) by default, PyTorch's choice for
 -- Linear.
-function nn.init.kaiming_uniform(a) return { init = "kaiming_uniform", a = number("kaiming_uniform", a, math.sqrt(5)) } end
+function nn.init.kaiming_uniform(a) return { init = "kaiming_uniform", a = number("kaiming_uniform", "a", a, math.sqrt(5)) } end
 
 -- kaiming_uniform needs the parameter's shape: here it becomes a plain uniform rule.
 local function resolve_init(what, init, shape)
@@ -618,7 +611,8 @@ local function make_parameter(what, shape, options, default, buffer)
   check_keys(what, o, buffer and "init dtype" or "init dtype requires_grad")
   if type(shape) ~= "table" then fail(nil, "%s: expected a shape such as { 768 }, got %s", what, describe(shape)) end
   local init = resolve_init(what, o.init or default, shape)
-  return prim.param(what, shape, init.init, init.a, init.b, o.dtype or "fp32", not buffer and o.requires_grad ~= false, buffer)
+  local trained = need_boolean(what, "requires_grad", o.requires_grad, true)
+  return prim.param(what, shape, init.init, init.a, init.b, o.dtype or "fp32", not buffer and trained, buffer)
 end
 
 -- A trained tensor of the shape { n, ... }, as torch.nn.Parameter. init: nn.init.zeros(). dtype: "fp32". requires_grad:
@@ -703,7 +697,7 @@ function nn.Linear(inputs, outputs, options)
   local m = prim.module("Linear", ("nn.Linear(%d, %d)"):format(inputs, outputs))
   local bound = 1 / math.sqrt(inputs)
   m.weight = make_parameter("nn.Linear", { outputs, inputs }, { init = o.init, dtype = o.dtype }, nn.init.kaiming_uniform(), false)
-  m.bias = o.bias ~= false and make_parameter("nn.Linear", { outputs }, { init = o.bias_init, dtype = o.dtype }, nn.init.uniform(-bound, bound), false)
+  m.bias = need_boolean("nn.Linear", "bias", o.bias, true) and make_parameter("nn.Linear", { outputs }, { init = o.bias_init, dtype = o.dtype }, nn.init.uniform(-bound, bound), false)
   m.forward = linear_forward
   return m
 end
@@ -716,10 +710,7 @@ function nn.Embedding(rows, width, options)
   check_keys("nn.Embedding", o, "init dtype sparse")
   local m = prim.module("Embedding", ("nn.Embedding(%d, %d)"):format(rows, width))
   m.weight = make_parameter("nn.Embedding", { rows, width }, { init = o.init, dtype = o.dtype }, nn.init.normal(0, 1), false)
-  if o.sparse ~= nil and type(o.sparse) ~= "boolean" then
-    fail(nil, "nn.Embedding: sparse must be true or false, not %s", describe(o.sparse))
-  end
-  if o.sparse then prim.sparse(m.weight) end               -- ranks exchange the rows of its gradient, not all of it
+  if need_boolean("nn.Embedding", "sparse", o.sparse, false) then prim.sparse(m.weight) end      -- ranks exchange the rows of its gradient, not all of it
   m.forward = embedding_forward
   return m
 end
@@ -732,8 +723,8 @@ function nn.LayerNorm(width, options)
   check_keys("nn.LayerNorm", o, "eps bias dtype")
   local m = prim.module("LayerNorm", ("nn.LayerNorm(%d)"):format(width))
   m.weight = make_parameter("nn.LayerNorm", { width }, { dtype = o.dtype }, nn.init.ones(), false)
-  m.bias = o.bias ~= false and make_parameter("nn.LayerNorm", { width }, { dtype = o.dtype }, nn.init.zeros(), false)
-  m.eps = o.eps or 1e-5
+  m.bias = need_boolean("nn.LayerNorm", "bias", o.bias, true) and make_parameter("nn.LayerNorm", { width }, { dtype = o.dtype }, nn.init.zeros(), false)
+  m.eps = need_eps("nn.LayerNorm", o.eps, 1e-5)
   m.forward = layer_norm_forward
   return m
 end
@@ -746,7 +737,7 @@ function nn.RMSNorm(width, options)
   check_keys("nn.RMSNorm", o, "eps dtype")
   local m = prim.module("RMSNorm", ("nn.RMSNorm(%d)"):format(width))
   m.weight = make_parameter("nn.RMSNorm", { width }, { dtype = o.dtype }, nn.init.ones(), false)
-  m.eps = o.eps or 1e-6
+  m.eps = need_eps("nn.RMSNorm", o.eps, 1e-6)
   m.forward = rms_norm_forward
   return m
 end
@@ -772,7 +763,7 @@ function nn.BatchNorm(channels, options)
   local m = prim.module("BatchNorm", ("nn.BatchNorm(%d)"):format(channels))
   m.weight, m.bias = nn.parameter({ channels }, { init = nn.init.ones() }), nn.parameter({ channels })
   m.running_mean, m.running_var = nn.buffer({ channels }), nn.buffer({ channels }, { init = nn.init.ones() })
-  m.eps, m.momentum = o.eps or 1e-5, o.momentum or 0.1
+  m.eps, m.momentum = need_eps("nn.BatchNorm", o.eps, 1e-5), need_momentum("nn.BatchNorm", o.momentum)
   m.forward = batch_norm_forward
   return m
 end

@@ -891,6 +891,7 @@ const sc_build sc_this_build = {
     .warmup = 20,
     .total = 1000,
     .min_ratio = 0.1,
+    .unproven = "square matrices [out,in]",
     .groups = groups,
     .ngroups = 1,
     .plan_hash = 0x804296f40376b7bdu,

@@ -19,8 +19,8 @@ typedef enum {
     FLAG,       /* bool: true */
     TEXT,       /* const char * */
     NAMES,      /* adds to Names; the names that follow belong there too */
-    MAP,        /* adds FILE=MODEL to Names */
-    CHOICE,     /* int: low for the first word of `arg`, high for the second */
+    MAP,        /* adds FILE=MODEL or FROM=TO to Names */
+    CHOICE,     /* int: low for the first word of `arg`, high for the second, and so on in such steps */
     WHOLE,      /* int64_t from low to high */
     COUNT,      /* int from low to high */
     NUMBER,     /* double from low to high */
@@ -111,11 +111,21 @@ static const Row rows[] = {
      "Read the tensors that are named FILE in the weights as the parameters MODEL; both are names, or patterns with "
      "one *: 'base.*=*' reads base.X as X. May be repeated; the first that matches a tensor applies",
      SETS(MAP, weights_map), .needs = "weights"},
+    {"weights-copy", "FROM=TO",
+     "The parameter TO, which the weights lack, begins as a copy of FROM, another parameter of the model: an output "
+     "head "
+     "that the weights tie to the embedding and the model does not. May be repeated",
+     SETS(MAP, weights_copy), .needs = "weights"},
     {"weights-partial", NULL,
      "Read the tensors that the weights and the model share; say which parameters stay as initialised and which "
      "tensors are not used",
      SETS(FLAG, weights_partial), .needs = "weights"},
     {"export", "FILE", "Write the weights after the last step (safetensors); replaces FILE", SETS(TEXT, export_path)},
+    {"export-dtype", "fp32|bf16|fp16|loaded",
+     "Element type of the exported weights, rounded to nearest; loaded: for each parameter that of --weights (default: "
+     "as "
+     "they are kept, which loses nothing)",
+     SETS(CHOICE, export_dtype), FROM(EXPORT_FP32, EXPORT_BF16), .needs = "export"},
     {"log", "FILE", "Write a JSON line for every step; replaces FILE, and continues it with --resume", SETS(TEXT, log),
      .own = true},
     {"report", "FILE", "Write the log as a page for a browser (HTML), every few seconds and at the end; replaces FILE",
@@ -257,22 +267,30 @@ static void read_delay(struct argp_state *s, const Row *r, double *ms, const cha
     if (!gather) ms[REDUCE] = x;
 }
 
-static void read_map(struct argp_state *s, Names *maps, char *text) {
+static void read_map(struct argp_state *s, const Row *r, Names *maps, char *text) {
+    bool copy = !strcmp(r->name, "weights-copy"); /* of one parameter: no patterns */
     const char *equals = strchr(text, '=');
     int stars[2] = {0, 0};
     for (const char *c = text; *c; c++) stars[equals && c > equals] += *c == '*';
-    if (!equals || equals == text || !equals[1] || strchr(equals + 1, '=') || stars[0] > 1 || stars[0] != stars[1])
-        argp_error(s, "--weights-map wants FILE=MODEL, two names or two patterns with one * each, not '%s'", text);
+    if (!equals || equals == text || !equals[1] || strchr(equals + 1, '=') || stars[0] > !copy || stars[0] != stars[1])
+        argp_error(s, "--%s wants %s, two names%s, not '%s'", r->name, r->arg,
+                   copy ? "" : " or two patterns with one * each", text);
     add_name(maps, text);
 }
 
 static void read_choice(struct argp_state *s, const Row *r, int *to, const char *text) {
-    int first = (int)strcspn(r->arg, "|");
-    const char *second = r->arg + first + 1;
-    bool is_first = (int)strlen(text) == first && !strncmp(text, r->arg, (size_t)first);
-    if (!is_first && strcmp(text, second) != 0)
-        argp_error(s, "--%s wants %.*s or %s, not '%s'", r->name, first, r->arg, second, text);
-    *to = (int)(is_first ? r->low : r->high);
+    char *words = need_text("%s", r->arg), *rest = words, *said = need_text("%s", "");
+    int k = 0;
+    for (char *word; (word = strsep(&rest, "|")); k++) {
+        if (!strcmp(text, word)) break;
+        char *longer = need_text("%s%s%s", said, !k ? "" : rest ? ", " : " or ", word);
+        free(said);
+        said = longer;
+        if (!rest) argp_error(s, "--%s wants %s, not '%s'", r->name, said, text);
+    }
+    free(said);
+    free(words);
+    *to = (int)(r->low + k * (r->high - r->low));
 }
 
 static error_t parse_option(int key, char *arg, struct argp_state *s) {
@@ -295,7 +313,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *s) {
     case FLAG: *(bool *)to = true; break;
     case TEXT: *(const char **)to = arg; break;
     case NAMES: add_name(p->last = to, arg); break;
-    case MAP: read_map(s, to, arg); break;
+    case MAP: read_map(s, r, to, arg); break;
     case CHOICE: read_choice(s, r, to, arg); break;
     case WHOLE: *(int64_t *)to = whole(s, r, arg); break;
     case COUNT: *(int *)to = (int)whole(s, r, arg); break;
@@ -324,6 +342,8 @@ static void check_usage(const Parse *p) {
     for (int i = 0; i < o->data.n; i++)
         if (strcmp(o->data.at[i], "-") == 0 && o->data.n > 1)
             die_usage("--data - stands alone: records or files, not both");
+    if (o->export_dtype == EXPORT_LOADED && !o->weights.n)
+        die_usage("--export-dtype loaded: no weights are loaded here; give --weights FILE..., or a dtype");
     if (o->resume && o->weights.n) die_usage("--resume restores the weights too: give it or --weights, not both");
     if (o->debug.dump_pattern && (!given(p, "at-step") || !o->debug.dump_path))
         die_usage("--dump needs --at-step N and -o FILE");
@@ -507,4 +527,5 @@ void args_free(Options *o) {
     free(o->val_data.at);
     free(o->weights.at);
     free(o->weights_map.at);
+    free(o->weights_copy.at);
 }

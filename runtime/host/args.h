@@ -11,13 +11,16 @@ typedef struct {
     int n;
 } Names;
 
+enum { EXPORT_KEPT, EXPORT_FP32, EXPORT_BF16, EXPORT_FP16, EXPORT_LOADED };
+
 typedef struct {
-    Names data, val_data, weights, weights_map;
+    Names data, val_data, weights, weights_map, weights_copy;
     bool weights_partial;
     int data_width; /* bytes a token of raw files; 0: by their names */
     bool records;   /* --data - */
     int64_t steps;  /* -1: not given */
     const char *save, *resume, *export_path, *log, *report;
+    int export_dtype; /* EXPORT_... */
     int64_t save_every, eval_every, eval_steps;
     bool has_seed;
     uint64_t seed;

@@ -174,6 +174,26 @@ static bool check_file(TokenFile *f, uint64_t size, int width, char *error) {
     return true;
 }
 
+/* Raw tokens read in the wrong width, by the first of them: of uint32 read as uint16 every other one is 0 to 2, the
+ * upper half of a token up to 196607; of uint16 read as uint32 most are above any vocabulary. */
+static bool check_width(const TokenFile *f, char *error) {
+    uint16_t x[1 << 12];
+    int64_t n = f->tokens * (uint64_t)f->width < sizeof x ? (int64_t)(f->tokens * (uint64_t)f->width / 4) : 1 << 11;
+    int64_t high = 0, low = 0, large = 0;
+    if (f->at || n < 32 || !sc_read_at(f->fd, x, (uint64_t)n * 4, 0)) return true; /* who reads on says why it cannot */
+    for (int64_t i = 0; i < n; i++) {
+        low += x[2 * i] > 2;
+        high += x[2 * i + 1] > 2;
+        large += x[2 * i + 1] >= 1 << 4;
+    }
+    if (f->width == 2 && !high && low > n / 4 && f->tokens % 2 == 0)
+        return WRONG(
+            "every other of its uint16 tokens is 0, 1 or 2: it holds uint32, it seems; say --data-dtype uint32");
+    if (f->width == 4 && large > n / 2)
+        return WRONG("most of its uint32 tokens are above 1048575: it holds uint16, it seems; say --data-dtype uint16");
+    return true;
+}
+
 bool token_file_open(TokenFile *f, const char *path, int width, char error[DATA_ERROR]) {
     char why[DATA_ERROR / 2];
     struct stat st;
@@ -186,7 +206,7 @@ bool token_file_open(TokenFile *f, const char *path, int width, char error[DATA_
     f->device = st.st_dev;
     f->inode = st.st_ino;
     f->path = need_text("%s", path);
-    if (check_file(f, (uint64_t)st.st_size, width, error)) return true;
+    if (check_file(f, (uint64_t)st.st_size, width, error) && check_width(f, error)) return true;
     token_file_close(f);
     return false;
 }

@@ -24,6 +24,31 @@ static const struct {
 
 #define WRONG(...) (snprintf(error, ST_ERROR, __VA_ARGS__), false)
 
+/* What people take for safetensors, by its first bytes. */
+#define RESAVE "save its tensors with safetensors.torch.save_file, or the model with save_pretrained"
+static const struct {
+    const char *magic, *what;
+    int n;
+} foreign[] = {
+    {"PK\3\4", "a file of torch.save or another zip archive: " RESAVE, 4},
+    {"\x80\2", "a pickle, as older torch.save writes: " RESAVE, 2},
+    {"\x89"
+     "HDF",
+     "an HDF5 file: " RESAVE, 4},
+    {"\x93NUMPY", "an array of NumPy: save it with safetensors.numpy.save_file under a parameter's name", 6},
+    {"GGUF", "a GGUF file, for inference: take the release in safetensors", 4},
+    {"version https://git-lfs", "a pointer of Git LFS, not the file itself: git lfs pull fetches it", 23},
+    {"<", "a page of HTML or XML, not the file itself: fetch it anew", 1},
+    {"{", "JSON, such as a configuration: name the files of tensors, 'model-*.safetensors'", 1},
+};
+
+static const char *what_else(const uint8_t *bytes, uint64_t size) {
+    for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++)
+        if (size >= (uint64_t)foreign[i].n && !memcmp(bytes, foreign[i].magic, (size_t)foreign[i].n))
+            return foreign[i].what;
+    return NULL;
+}
+
 /* ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 static bool read_tensor(StTensor *t, json_t *info, uint64_t data, char *error) {
@@ -132,14 +157,17 @@ bool st_parse(StFile *f, const uint8_t *bytes, uint64_t size, char error[ST_ERRO
 
 bool st_open(StFile *f, const char *path, char error[ST_ERROR]) {
     struct stat st;
-    uint8_t length[LENGTH];
+    uint8_t length[32] = {0}; /* and more, if it is something else */
     uint64_t n;
     *f = (StFile){.fd = sc_open_input(path, &st, error, ST_ERROR)};
     if (f->fd < 0) return false;
     f->path = need_text("%s", path);
-    uint64_t size = (uint64_t)st.st_size;
+    uint64_t size = (uint64_t)st.st_size, head = size < sizeof length ? size : sizeof length;
     bool ok = size >= LENGTH || WRONG("it has %llu bytes: not a safetensors file", (unsigned long long)size);
-    ok = ok && (sc_read_at(f->fd, length, LENGTH, 0) || WRONG("cannot read it: %s", strerror(errno)));
+    ok = ok && (sc_read_at(f->fd, length, head, 0) || WRONG("cannot read it: %s", strerror(errno)));
+    bool huge = length[4] || length[5] || length[6] || length[7]; /* no header is 4 GiB long */
+    const char *other = ok && huge ? what_else(length, head) : NULL;
+    if (other) ok = WRONG("it is %s", other);
     if (ok && (ok = header_length(length, size, &n, error))) {
         char *text = need(n, 1);
         f->data_at = LENGTH + n;

@@ -378,6 +378,16 @@ static void print_beginning(const Trainer *t) {
         else
             printf("; the first %s are taken\n", grouped((double)t->run->val_windows, a));
     }
+    if (t->run->weights) {
+        char *told = weights_told(t->run->weights);
+        printf("weights  %s\n", told);
+        free(told);
+    }
+    if (t->exporter) {
+        char *told = exporter_told(t->exporter, t->run->weights);
+        printf("export   %s\n", told);
+        free(told);
+    }
     for (size_t k = 0; k < sizeof t->b->unused / sizeof *t->b->unused; k++)
         if (t->b->unused[k]) printf("unused   %s\n", t->b->unused[k]);
     if (t->run->resume)
@@ -472,7 +482,7 @@ static Trainer trainer_new(sc_rank *r, Run *run) {
     t.train = loader_new(run->b, run->train.n ? &run->train : NULL, run->records, run->seed);
     if (run->val.n) t.val = loader_new(run->b, &run->val, NULL, run->seed);
     if (o->save) t.saver = saver_new(run->b, o->save, rank, checkpoint_run(run->resume));
-    if (o->export_path) t.exporter = exporter_new(run->b, o->export_path, rank);
+    if (o->export_path) t.exporter = exporter_new(run->b, o, run->weights, rank);
     if (o->sample) t.sampler = sampler_new(run->b, o);
     if (rank == 0) t.log = log_open(o->log, run->resume ? run->first : -1, run->b->metrics, run->b->nmetrics);
     t.bar = bar_new(o->quiet, run->first + 1, o->steps, t.train.layout.tokens ? "tok/s" : "samples/s");

@@ -9,12 +9,16 @@
 #include <errno.h>
 #include <glob.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { CHUNK = 1 << 18 }; /* elements converted at a time */
+enum {
+    CHUNK = 1 << 18, /* elements converted at a time */
+    WIDEST = 4,      /* times as many bytes as before it: fp64 of bf16 */
+};
 
 /* ── import ──────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
@@ -29,6 +33,7 @@ typedef struct {
 
 struct Weights {
     const sc_build *b;
+    const Names *copies; /* FROM=TO: parameters that begin as copies of others */
     bool partial;
     StFile *files;
     int n;
@@ -39,6 +44,9 @@ struct Weights {
 
 static void add_file(Weights *w, const char *path) {
     char error[ST_ERROR];
+    struct stat st;
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+        die("%s: a folder; --weights takes its files: '%s/*.safetensors'", path, path);
     w->files = realloc(w->files, (size_t)(w->n + 1) * sizeof *w->files);
     if (!w->files) die("out of memory for a list of files");
     if (!st_open(&w->files[w->n], path, error)) die("%s: %s", path, error);
@@ -70,6 +78,27 @@ static char *renamed(const char *map, const char *name) {
     return need_text("%.*s%.*s%s", (int)(there - to), to, (int)(n - head - tail), name + head, there + 1);
 }
 
+/* `name` without what PyTorch's wrappers of modules put into it, in new memory; NULL: there is nothing of them. */
+static char *unwrapped(const char *name) {
+    static const char *const wrappers[] = {"_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module."};
+    char *out = need_text("%s", name);
+    bool any = false;
+    for (size_t i = 0; i < sizeof wrappers / sizeof *wrappers; i++) {
+        size_t n = strlen(wrappers[i]);
+        for (char *at = out; (at = strstr(at, wrappers[i]));) {
+            bool whole = at == out || at[-1] == '.';
+            if (whole)
+                memmove(at, at + n, strlen(at + n) + 1);
+            else
+                at += n;
+            any |= whole;
+        }
+    }
+    if (any) return out;
+    free(out);
+    return NULL;
+}
+
 static int by_path(const void *a, const void *b) {
     const Entry *x = a, *y = b;
     int order = strcmp(x->path, y->path);
@@ -96,6 +125,7 @@ static bool same_bytes(const Entry *x, const Entry *y) {
 
 static void list_tensors(Weights *w, const Names *maps) {
     int n = 0, *used = need((size_t)maps->n, sizeof *used);
+    const char *wrapped = NULL;
     for (int i = 0; i < w->n; i++) n += w->files[i].n;
     w->entries = need((size_t)n, sizeof *w->entries);
     for (int i = 0; i < w->n; i++)
@@ -105,7 +135,13 @@ static void list_tensors(Weights *w, const Names *maps) {
             for (int m = 0; m < maps->n && !e->path; m++)
                 if ((e->path = renamed(maps->at[m], e->t->name))) used[m]++, e->map = m + 1;
             if (!e->path) e->path = need_text("%s", e->t->name);
+            char *path = unwrapped(e->path);
+            if (!path) continue;
+            free(e->path);
+            e->path = path;
+            wrapped = e->t->name;
         }
+    if (wrapped) note("%s: names there hold wrappers of modules ('%s'), which are left out", w->files[0].path, wrapped);
     qsort(w->entries, (size_t)w->nentries, sizeof *w->entries, by_path);
     for (int k = 0; k < maps->n; k++)
         if (!used[k])
@@ -131,17 +167,65 @@ static Entry *find_name(const Weights *w, const char *name) {
 
 /* The prefix in front of the path comes from the file, not from a map. */
 static bool has_own_prefix(const Entry *e) {
+    if (!e->map) return true;
     size_t n = strlen(e->t->name), m = strlen(e->path);
     return n >= m && !strcmp(e->t->name + n - m, e->path);
 }
 
-static Entry *find(const Weights *w, const char *path) {
+static Entry *find_own(const Weights *w, const char *path) {
     Entry *e = find_name(w, path);
     if (e || !w->prefix) return e;
     char *name = need_text("%s%s", w->prefix, path);
     e = find_name(w, name);
     free(name);
     return e && has_own_prefix(e) ? e : NULL;
+}
+
+/* safetensors' save_model writes tensors that share their memory once, and names the others in the metadata. */
+static Entry *find_shared(const Weights *w, const char *path) {
+    char *name = need_text("%s%s", w->prefix ? w->prefix : "", path);
+    Entry *found = NULL;
+    for (int i = 0; i < w->n && !found; i++) {
+        const char *kept = st_metadata(&w->files[i], name);
+        if (!kept) kept = st_metadata(&w->files[i], path);
+        for (Entry *e = w->entries; kept && e < w->entries + w->nentries && !found; e++)
+            if (e->file == &w->files[i] && !strcmp(e->t->name, kept)) found = e;
+    }
+    free(name);
+    return found;
+}
+
+/* What a parameter begins as: the tensor of its name, the one that shares its memory in the file, or what
+ * --weights-copy says. NULL: there is none. */
+static Entry *find(const Weights *w, const char *path) {
+    Entry *e = find_own(w, path);
+    if (!e) e = find_shared(w, path);
+    for (int i = 0; i < w->copies->n && !e; i++) {
+        const char *from = w->copies->at[i], *to = strchr(from, '=') + 1;
+        if (strcmp(to, path)) continue;
+        char *name = need_text("%.*s", (int)(to - 1 - from), from);
+        e = find_own(w, name);
+        free(name);
+    }
+    return e;
+}
+
+static bool is_param(const Weights *w, const char *path, size_t n) {
+    for (int i = 0; i < w->b->nparams; i++)
+        if (strlen(w->b->params[i].path) == n && !strncmp(w->b->params[i].path, path, n)) return true;
+    return false;
+}
+
+static void check_copies(const Weights *w) {
+    for (int i = 0; i < w->copies->n; i++) {
+        const char *copy = w->copies->at[i], *to = strchr(copy, '=') + 1, *from = copy;
+        bool other = is_param(w, from, (size_t)(to - 1 - from));
+        if (!other || !is_param(w, to, strlen(to)))
+            die("--weights-copy '%s': the model has no parameter '%.*s'; both are paths of the model", copy,
+                other ? (int)strlen(to) : (int)(to - 1 - from), other ? to : from);
+        if (find_own(w, to))
+            die("--weights-copy '%s': the weights have '%s' themselves; leave this option out", copy, to);
+    }
 }
 
 /* The prefix of `path` in the names of tensors, in new memory; NULL: there is none, or there are several. */
@@ -162,7 +246,7 @@ static char *prefix_of(const Weights *w, const char *path) {
 }
 
 /* Weights may have been saved from a larger model: transformer.h.0..., module.h.0... for h.0... The prefix is taken
- * where it finds more parameters than the plain names do, and, without --weights-partial, where none is then missing.
+ * where it finds more parameters than the plain names do, and, without --weights-partial, than are then missing.
  */
 static void find_prefix(Weights *w) {
     int own = 0, inner = 0, missing = 0;
@@ -178,7 +262,7 @@ static void find_prefix(Weights *w) {
         else
             missing++;
     }
-    if (w->prefix && inner > own && (w->partial || !missing)) {
+    if (w->prefix && inner > own && (w->partial || inner > missing)) {
         note("%s: the model's parameters have '%s' before their names there, which is dropped", w->files[0].path,
              w->prefix);
         return;
@@ -236,51 +320,175 @@ static const char *nearest(const Weights *w, const char *path) {
     return best;
 }
 
-static bool take_param(const Weights *w, const sc_param_info *p) {
-    char there[160], here[160];
-    Entry *e = find(w, p->path);
-    if (!e && !p->buffer && !w->partial) {
-        const char *like = nearest(w, p->path);
-        die("%s: no tensor '%s' there%s%.100s%s: a path of the model must be the tensor's name; --weights-map says "
-            "which other name it has there, --weights-partial leaves it as initialised",
-            w->files[0].path, p->path, like ? " (nearest: '" : "", like ? like : "", like ? "')" : "");
+static bool ends(const char *name, const char *end) {
+    size_t n = strlen(name), m = strlen(end);
+    return n >= m && !strcmp(name + n - m, end);
+}
+
+#define DEQUANTIZE                                                                                                     \
+    "quantized weights: dequantize them first (in transformers model.dequantize(), then save_pretrained), or take "    \
+    "the "                                                                                                             \
+    "release that is not quantized"
+
+/* A tensor that only files of quantized weights have: GPTQ's and AWQ's, compressed-tensors', bitsandbytes', MXFP4's.
+ * NULL: there is none. */
+static const char *quantized(const Weights *w) {
+    static const char *const marks[] = {
+        ".qweight", ".qzeros", ".weight_packed", ".weight_scale_inv", ".weight.absmax", ".weight.quant_map", ".SCB"};
+    for (int i = 0; i < w->nentries; i++) {
+        const StTensor *t = w->entries[i].t;
+        for (size_t k = 0; k < sizeof marks / sizeof *marks; k++)
+            if (ends(t->name, marks[k])) return t->name;
+        if (ends(t->name, "_blocks") && !strcmp(t->dtype, "U8")) return t->name;
     }
-    if (!e) return false;
-    bool same_shape = e->t->dims == p->dims;
-    for (int d = 0; d < p->dims && same_shape; d++) same_shape = e->t->shape[d] == p->shape[d];
-    if (!same_shape)
-        die("%s: '%s' is %s there and %s in this build: set the model's options to the weights'%s", e->file->path,
-            p->path, shape_text(there, sizeof there, e->t->shape, e->t->dims),
-            shape_text(here, sizeof here, p->shape, p->dims),
-            w->partial ? ", or keep it out: --weights-map gives it a name that the model does not have" : "");
-    if (e->t->sc_dtype < 0 || host_dtype_float((sc_dtype)e->t->sc_dtype) != host_dtype_float(p->dtype))
-        die("%s: '%s' is %s there, which does not convert to %s", e->file->path, p->path, e->t->dtype,
-            host_dtype_name(p->dtype));
-    e->taken = true;
-    return true;
+    return NULL;
+}
+
+/* A tensor of scales that stands beside e in its module: what is stored as e is then not yet the weight. */
+static const char *scale_of(const Weights *w, const Entry *e) {
+    const char *dot = strrchr(e->t->name, '.');
+    size_t n = dot ? (size_t)(dot - e->t->name) + 1 : 0;
+    for (int i = 0; i < w->nentries; i++) {
+        const char *name = w->entries[i].t->name;
+        if (w->entries[i].t != e->t && !strncmp(name, e->t->name, n) && !strchr(name + n, '.') &&
+            strstr(name + n, "scale"))
+            return name;
+    }
+    return NULL;
+}
+
+static bool is_fp8(const StTensor *t) {
+    return t->sc_dtype == FP8_E4M3 || t->sc_dtype == FP8_E5M2;
+}
+
+/* Options of this project's models that set a size, by the field's names. */
+static const char *size_options(const char *path) {
+    static const struct {
+        const char *part, *options;
+    } hints[] = {{"wpe", " (learned positions: positions, and seq is at most that)"},
+                 {"pos", " (learned positions: positions, and seq is at most that)"},
+                 {"emb", " (rows: vocab)"},
+                 {"wte", " (rows: vocab)"},
+                 {"lm_head", " (rows: vocab)"},
+                 {"shared", " (rows: vocab)"},
+                 {"q_proj", " (heads, head_dim)"},
+                 {"k_proj", " (kv_heads, head_dim)"},
+                 {"v_proj", " (kv_heads, head_dim)"},
+                 {"o_proj", " (heads, head_dim)"}};
+    for (size_t i = 0; i < sizeof hints / sizeof *hints; i++)
+        if (strstr(path, hints[i].part)) return hints[i].options;
+    return "";
+}
+
+static bool same_shape(const StTensor *t, const sc_param_info *p) {
+    return t->dims == p->dims && !memcmp(t->shape, p->shape, sizeof *p->shape * (size_t)p->dims);
+}
+
+static void check_shape(const Weights *w, const Entry *e, const sc_param_info *p) {
+    char there[160], here[160];
+    if (same_shape(e->t, p)) return;
+    shape_text(there, sizeof there, e->t->shape, e->t->dims);
+    shape_text(here, sizeof here, p->shape, p->dims);
+    if (p->dims == 2 && e->t->dims == 2 && e->t->shape[0] == p->shape[1] && e->t->shape[1] == p->shape[0])
+        die("%s: '%s' is %s there and %s in this build: it lies the other way round: nn.Linear has [out,in], GPT-2's "
+            "Conv1D [in,out]. Write the model with the module that the weights are of (models/gpt2.lua has Conv1D), or "
+            "transpose the weights, square ones too: no shape shows how those lie",
+            e->file->path, p->path, there, here);
+    die("%s: '%s' is %s there and %s in this build: set the model's options to the weights'%s%s", e->file->path,
+        p->path, there, here,
+        w->partial ? ", or keep it out: --weights-map gives it a name that the model does not have" : "",
+        size_options(p->path));
+}
+
+static void check_dtype(const Weights *w, const Entry *e, const sc_param_info *p) {
+    bool number = e->t->sc_dtype >= 0, as_float = number && host_dtype_float((sc_dtype)e->t->sc_dtype);
+    const char *scale = is_fp8(e->t) ? scale_of(w, e) : NULL;
+    if (scale)
+        die("%s: '%s' is %s there and has a scale beside it, '%s': " DEQUANTIZE, e->file->path, p->path, e->t->dtype,
+            scale);
+    if (!number || as_float != host_dtype_float(p->dtype))
+        die("%s: '%s' is %s there, which does not convert to %s%s", e->file->path, p->path, e->t->dtype,
+            host_dtype_name(p->dtype), host_dtype_float(p->dtype) ? "; integers are mostly " DEQUANTIZE : "");
+}
+
+/* The parameter that p may share its values with where the weights are tied: the only one of its shape, a matrix. */
+static const char *tied_to(const Weights *w, const sc_param_info *p) {
+    const char *found = NULL;
+    for (int i = 0; i < w->b->nparams; i++) {
+        const sc_param_info *x = &w->b->params[i];
+        const Entry *e = x == p || x->dims != 2 ? NULL : find_own(w, x->path);
+        if (!e || !same_shape(e->t, p)) continue;
+        if (found) return NULL;
+        found = x->path;
+    }
+    return found;
+}
+
+#define TIED "(tied=true in models/llama3.lua and qwen2.lua)"
+#define UNTIED "(tied=false in models/llama3.lua and qwen2.lua)"
+
+_Noreturn static void refuse_missing(const Weights *w, const sc_param_info **missing, int n) {
+    const sc_param_info *p = missing[0];
+    const char *file = w->files[0].path, *like = nearest(w, p->path), *mark = quantized(w), *tied = tied_to(w, p);
+    const char **names = need((size_t)n, sizeof *names);
+    for (int i = 0; i < n; i++) names[i] = missing[i]->path;
+    char *more = n > 1 ? need_text("; %d are missing: %s", n, folded(names, n)) : need_text("%s", "");
+    if (mark) die("%s: no tensor '%s' there, but '%s': " DEQUANTIZE "%s", file, p->path, mark, more);
+    if (tied && n == 1)
+        die("%s: no tensor '%s' there; '%s' has its shape, so these weights are tied, it seems: build the model with "
+            "the "
+            "two as one parameter " TIED ", or let it begin as a copy: --weights-copy %s=%s",
+            file, p->path, tied, tied, p->path);
+    size_t shorter = like && strlen(like) < strlen(p->path) ? strlen(p->path) - strlen(like) : 0;
+    if (shorter && p->path[shorter - 1] == '.' && ends(p->path, like))
+        die("%s: no tensor '%s' there, but '%s': --weights-map '*=%.*s*' puts the model's prefix before the names%s",
+            file, p->path, like, (int)shorter, p->path, more);
+    die("%s: no tensor '%s' there%s%.100s%s: a path of the model must be the tensor's name; --weights-map says which "
+        "other name it has there, --weights-partial leaves it as initialised%s",
+        file, p->path, like ? " (nearest: '" : "", like ? like : "", like ? "')" : "", more);
+}
+
+static void tell_left(const Weights *w, const sc_param_info **left, int n) {
+    const char **names = need((size_t)n, sizeof *names), *tied = NULL;
+    int head = 0;
+    for (int i = 0; i < n; i++) {
+        names[i] = left[i]->path;
+        if (!tied && left[i]->dims == 2 && (tied = tied_to(w, left[i]))) head = i;
+    }
+    char *list = folded(names, n);
+    char *hint = tied ? need_text("; '%s' has the shape of '%s': where these weights are tied, --weights-copy %s=%s",
+                                  left[head]->path, tied, tied, left[head]->path)
+                      : need_text("%s", "");
+    note("--weights-partial: parameters that are not in %s and stay as initialised (%d): %s%s", w->files[0].path, n,
+         list, hint);
+    free(hint);
+    free(list);
+    free(names);
 }
 
 static void take_params(const Weights *w) {
-    const char **left = need((size_t)w->b->nparams, sizeof *left);
-    int n = 0, buffers = 0, taken = 0;
+    const sc_param_info **left = need((size_t)w->b->nparams, sizeof *left);
+    int n = 0, buffers = 0, taken = 0, fp8 = 0;
     for (int i = 0; i < w->b->nparams; i++) {
         const sc_param_info *p = &w->b->params[i];
-        bool there = take_param(w, p);
-        taken += there;
-        buffers += !there && p->buffer;
-        if (!there && !p->buffer) left[n++] = p->path;
+        Entry *e = find(w, p->path);
+        buffers += !e && p->buffer;
+        if (!e && !p->buffer) left[n++] = p;
+        if (!e) continue;
+        check_shape(w, e, p);
+        check_dtype(w, e, p);
+        e->taken = true;
+        taken++;
+        fp8 += is_fp8(e->t);
     }
+    if (n && !w->partial) refuse_missing(w, left, n);
     if (!taken)
         die("%s: it has no parameter of this model: neither '%s' nor any other; name other weights, or say with "
             "--weights-map what they are here",
             w->files[0].path, w->b->params[0].path);
     if (buffers) note("%d buffers are not in %s: they keep their initial values", buffers, w->files[0].path);
-    if (n) {
-        char *list = folded(left, n);
-        note("--weights-partial: parameters that are not in %s and stay as initialised (%d): %s", w->files[0].path, n,
-             list);
-        free(list);
-    }
+    if (fp8) note("%d tensors are fp8 and have no scale beside them: they are read as they are", fp8);
+    if (n) tell_left(w, left, n);
     free(left);
 }
 
@@ -289,22 +497,35 @@ static void take_params(const Weights *w) {
 /* Tables that PyTorch's modules save and that a model computes by itself. A causal mask has a bias's name: its shape
  * tells it from one. */
 static bool is_table(const StTensor *t) {
-    static const char *const ends[] = {"attn.masked_bias",        "attention.masked_bias", "rotary_emb.inv_freq",
-                                       "rotary_pos_emb.inv_freq", "position_ids",          "num_batches_tracked"};
+    static const char *const tables[] = {"attn.masked_bias",        "attention.masked_bias", "rotary_emb.inv_freq",
+                                         "rotary_pos_emb.inv_freq", "position_ids",          "num_batches_tracked"};
     static const char *const masks[] = {"attn.bias", "attention.bias"};
-    size_t n = strlen(t->name);
     bool mask = t->dims == 4 && t->shape[0] == 1 && t->shape[1] == 1 && t->shape[2] == t->shape[3];
-    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
-        if (n >= strlen(ends[i]) && !strcmp(t->name + n - strlen(ends[i]), ends[i])) return true;
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
+        if (ends(t->name, tables[i])) return true;
     for (size_t i = 0; i < sizeof masks / sizeof *masks && mask; i++)
-        if (n >= strlen(masks[i]) && !strcmp(t->name + n - strlen(masks[i]), masks[i])) return true;
+        if (ends(t->name, masks[i])) return true;
     return false;
+}
+
+/* The tensor of a parameter that `t` has the shape of, a matrix's, where only that one has it: a head of its own beside
+ * the embedding that the model ties its head to. NULL: there is none, or several. */
+static const Entry *untied_from(const Weights *w, const StTensor *t) {
+    const Entry *found = NULL;
+    for (const Entry *x = w->entries; x < w->entries + w->nentries; x++) {
+        if (!x->taken || t->dims != 2 || x->t->dims != 2 || memcmp(x->t->shape, t->shape, 2 * sizeof *t->shape))
+            continue;
+        if (found) return NULL;
+        found = x;
+    }
+    return found;
 }
 
 static void tell_unused(const Weights *w) {
     const char **tables = need((size_t)w->nentries, sizeof *tables),
                **others = need((size_t)w->nentries, sizeof *others);
     int ntables = 0, nothers = 0;
+    const Entry *head = NULL, *tied = NULL;
     for (int i = 0; i < w->nentries; i++) {
         const Entry *e = &w->entries[i];
         if (e->taken) continue;
@@ -318,33 +539,78 @@ static void tell_unused(const Weights *w) {
             tables[ntables++] = e->t->name;
         else
             others[nothers++] = e->t->name;
+        if (!made && !tied && (tied = untied_from(w, e->t))) head = e;
     }
     char *list = folded(others, nothers), *own = folded(tables, ntables);
+    char *hint =
+        tied ? need_text("; '%s' has the shape of '%s' and other values: where the model ties the two, build it "
+                         "with two parameters " UNTIED,
+                         head->t->name, tied->t->name)
+             : need_text("%s", "");
+    const char *mark = nothers ? quantized(w) : NULL;
+    if (mark && !w->partial)
+        die("%s: tensors that are no parameters of this model (%d): %s: " DEQUANTIZE, w->files[0].path, nothers, list);
+    if (nothers == 1 && head && !w->partial)
+        die("%s: '%s' is no parameter of this model; it has the shape of '%s' and other values, so these weights are "
+            "not "
+            "tied, it seems: build the model with two parameters " UNTIED ", or leave it out with --weights-partial",
+            w->files[0].path, head->t->name, tied->t->name);
     if (nothers && !w->partial)
         die("%s: tensors that are no parameters of this model (%d): %s; set the model's options to the weights', say "
-            "with --weights-map what they are here, or leave them out with --weights-partial",
-            w->files[0].path, nothers, list);
-    if (nothers) note("--weights-partial: tensors of %s that are not used (%d): %s", w->files[0].path, nothers, list);
+            "with --weights-map what they are here, or leave them out with --weights-partial%s",
+            w->files[0].path, nothers, list, hint);
+    if (nothers)
+        note("--weights-partial: tensors of %s that are not used (%d): %s%s", w->files[0].path, nothers, list, hint);
     if (ntables)
         note("tensors of %s that are not used (%d), masks, tables or copies that the model makes itself: %s",
              w->files[0].path, ntables, own);
+    free(hint);
     free(list);
     free(own);
     free(tables);
     free(others);
 }
 
+/* GPT-2's Conv1D stores [in,out], which no shape of a square matrix shows. Names and shapes of others beside them do:
+ * the product that makes queries, keys and values, or the one that widens, lies along its rows. */
+static void tell_turned(const Weights *w) {
+    const char *conv = NULL, *square = NULL;
+    for (int i = 0; i < w->nentries; i++) {
+        const StTensor *t = w->entries[i].t;
+        bool wide = t->dims == 2 && t->shape[1] > t->shape[0];
+        if (wide && (ends(t->name, "c_attn.weight") || ends(t->name, "c_fc.weight"))) conv = t->name;
+        if (w->entries[i].taken && t->dims == 2 && t->shape[0] == t->shape[1]) square = t->name;
+    }
+    if (conv && square && w->b->unproven && strstr(w->b->unproven, "[out,in]"))
+        note("%s: '%s' is [in,out] there, as in GPT-2's Conv1D, and this model reads square matrices such as '%s' as "
+             "[out,in]: transpose those first",
+             w->files[0].path, conv, square);
+}
+
 Weights *weights_open(const sc_build *b, const Options *o) {
     Weights *w = need(1, sizeof *w);
     w->b = b;
     w->partial = o->weights_partial;
+    w->copies = &o->weights_copy;
     for (int i = 0; i < o->weights.n; i++) add_pattern(w, o->weights.at[i]);
     list_tensors(w, &o->weights_map);
     find_prefix(w);
     check_results(w, &o->weights_map);
+    check_copies(w);
     take_params(w);
     tell_unused(w);
+    tell_turned(w);
     return w;
+}
+
+/* Where fp16, say, cannot hold what the file does, training would begin with infinities. */
+static void check_range(const Entry *e, sc_dtype to, const void *out, const void *raw, int64_t n) {
+    for (int64_t i = 0; i < n; i++) {
+        double x = host_get((sc_dtype)e->t->sc_dtype, raw, i);
+        if (isfinite(x) && !isfinite(host_get(to, out, i)))
+            die("%s: '%s' holds %g, which %s cannot: store the parameter in fp32 or bf16 (dtype in the model file)",
+                e->file->path, e->t->name, x, host_dtype_name(to));
+    }
 }
 
 void weights_load(const Weights *w, sc_rank *r) {
@@ -359,12 +625,43 @@ void weights_load(const Weights *w, sc_rank *r) {
             n = p->end - at < CHUNK ? p->end - at : CHUNK;
             if (!st_read(e->file, e->t, at, n, raw)) refuse_unread(e);
             host_convert(p->dtype, out, (sc_dtype)e->t->sc_dtype, raw, n);
+            if (size < 4 && host_dtype_float(p->dtype)) check_range(e, p->dtype, out, raw, n);
             sc_write(r, p->host, p->at + (uint64_t)((at - p->begin) * size), out, (size_t)(n * size));
         }
     }
     free(pieces);
     free(raw);
     free(out);
+}
+
+/* "bf16", or "bf16 and fp32": of `used`, a bit each. In new memory. */
+static char *dtypes_text(unsigned used) {
+    char *text = need_text("%s", "");
+    for (int d = 0; d < N_DTYPES; d++) {
+        if (!(used >> d & 1)) continue;
+        char *longer = need_text("%s%s%s", text, *text ? " and " : "", host_dtype_name((sc_dtype)d));
+        free(text);
+        text = longer;
+    }
+    return text;
+}
+
+static unsigned taken_dtypes(const Weights *w) {
+    unsigned used = 0;
+    for (int i = 0; i < w->nentries; i++)
+        if (w->entries[i].taken) used |= 1u << w->entries[i].t->sc_dtype;
+    return used;
+}
+
+char *weights_told(const Weights *w) {
+    int taken = 0;
+    char *dtypes = dtypes_text(taken_dtypes(w));
+    for (int i = 0; i < w->nentries; i++) taken += w->entries[i].taken;
+    char *text = need_text("%d tensor%s of %s in %d file%s%s%s%s", taken, taken == 1 ? "" : "s", dtypes, w->n,
+                           w->n == 1 ? "" : "s", w->b->unproven ? "; no shape shows: " : "",
+                           w->b->unproven ? w->b->unproven : "", w->b->unproven ? " (compare with config.json)" : "");
+    free(dtypes);
+    return text;
 }
 
 void weights_close(Weights *w) {
@@ -383,7 +680,9 @@ struct Exporter {
     const sc_build *b;
     char *path, *temp, *head;
     size_t head_bytes;
-    uint8_t *buffer, *chunk;
+    uint8_t *buffer, *chunk, *out;
+    sc_dtype *dtypes; /* of each parameter in the file */
+    const char *lost; /* a parameter that holds what its dtype there cannot; NULL: none */
     int rank;
     Piece **pieces;       /* of each rank of the first replica */
     int *n, *next, ranks; /* next: where write_param stands in each list */
@@ -402,20 +701,34 @@ void exporter_check(const char *path) {
     free(temp);
 }
 
-Exporter *exporter_new(const sc_build *b, const char *path, int rank) {
+/* Integers and booleans stay what they are. */
+static sc_dtype exported(const sc_build *b, const Options *o, const Weights *w, int param) {
+    static const sc_dtype asked[] = {[EXPORT_FP32] = FP32, [EXPORT_BF16] = BF16, [EXPORT_FP16] = FP16};
+    sc_dtype kept = state_dtype(b, param, P_VALUE);
+    const Entry *e = o->export_dtype == EXPORT_LOADED ? find(w, b->params[param].path) : NULL;
+    if (!host_dtype_float(kept) || o->export_dtype == EXPORT_KEPT) return kept;
+    if (o->export_dtype == EXPORT_LOADED) return e ? (sc_dtype)e->t->sc_dtype : kept;
+    return asked[o->export_dtype];
+}
+
+Exporter *exporter_new(const sc_build *b, const Options *o, const Weights *w, int rank) {
     Exporter *e = need(1, sizeof *e);
     StHead h;
     e->b = b;
     e->rank = rank;
     if (rank != 0) return e;
-    e->path = need_text("%s", path);
-    e->temp = need_text("%s.part", path);
+    e->path = need_text("%s", o->export_path);
+    e->temp = need_text("%s.part", o->export_path);
     st_head_begin(&h, (const char *const[]){"format", "pt", "model", b->name, NULL}, NULL);
-    for (int i = 0; i < b->nparams; i++)
-        st_head_add(&h, b->params[i].path, state_dtype(b, i, P_VALUE), b->params[i].dims, b->params[i].shape);
+    e->dtypes = need((size_t)b->nparams, sizeof *e->dtypes);
+    for (int i = 0; i < b->nparams; i++) {
+        e->dtypes[i] = exported(b, o, w, i);
+        st_head_add(&h, b->params[i].path, e->dtypes[i], b->params[i].dims, b->params[i].shape);
+    }
     e->head = st_head_end(&h, &e->head_bytes);
     e->buffer = need(1, SC_ASIDE_BUFFER);
     e->chunk = need(1, SC_ASIDE_BUFFER);
+    e->out = need(WIDEST, SC_ASIDE_BUFFER);
     e->ranks = b->world;
     e->pieces = need((size_t)e->ranks, sizeof *e->pieces);
     e->n = need((size_t)e->ranks, sizeof *e->n);
@@ -435,7 +748,37 @@ void exporter_free(Exporter *e) {
     free(e->head);
     free(e->buffer);
     free(e->chunk);
+    free(e->out);
+    free(e->dtypes);
     free(e);
+}
+
+char *exporter_told(const Exporter *e, const Weights *w) {
+    unsigned kept = 0, written = 0, loaded = w ? taken_dtypes(w) : 0;
+    for (int i = 0; i < e->b->nparams; i++) {
+        kept |= 1u << state_dtype(e->b, i, P_VALUE);
+        written |= 1u << e->dtypes[i];
+    }
+    bool as_kept = written == kept, other = loaded && (written & ~loaded);
+    char *dtypes = dtypes_text(written), *before = dtypes_text(loaded);
+    char *text = need_text("%s in %s%s%s%s%s", e->path, dtypes, as_kept ? ", as the parameters are kept" : "",
+                           other ? "; the weights were " : "", other ? before : "",
+                           other ? " (--export-dtype loaded writes those)" : "");
+    free(dtypes);
+    free(before);
+    return text;
+}
+
+/* n elements from e->chunk on, as the file has them. */
+static void write_converted(Exporter *e, sc_aside *a, int param, sc_dtype from, int64_t n) {
+    sc_dtype to = e->dtypes[param];
+    host_convert(to, e->out, from, e->chunk, n);
+    for (int64_t i = 0; i < n && sc_size(to) < 4 && !e->lost; i++)
+        if (isfinite(host_get(from, e->chunk, i)) && !isfinite(host_get(to, e->out, i))) {
+            e->lost = e->b->params[param].path;
+            a->error = ERANGE; /* so that the file is dropped */
+        }
+    sc_aside_write(a, e->out, (size_t)(n * sc_size(to)));
 }
 
 /* Pieces of a rank are in the order of parameters, so each rank's list is walked once. */
@@ -451,7 +794,10 @@ static void write_param(Exporter *e, sc_rank *r, sc_aside *a, int param) {
             while (left && !a->error) {
                 size_t n = left < SC_ASIDE_BUFFER ? left : SC_ASIDE_BUFFER;
                 sc_read_peer(r, rank, p->host, at, e->chunk, n);
-                sc_aside_write(a, e->chunk, n);
+                if (p->dtype == e->dtypes[param])
+                    sc_aside_write(a, e->chunk, n);
+                else
+                    write_converted(e, a, param, p->dtype, (int64_t)n / sc_size(p->dtype));
                 at += n;
                 left -= n;
             }
@@ -469,6 +815,11 @@ void exporter_run(Exporter *e, sc_rank *r) {
         sc_aside_write(&a, e->head, e->head_bytes);
         for (int i = 0; i < e->b->nparams && !a.error; i++) write_param(e, r, &a, i);
         int error = sc_aside_commit(&a);
+        if (error && e->lost)
+            die("cannot export to %s: '%s' holds a number that the dtype of --export-dtype cannot; export it in bf16 "
+                "or "
+                "fp32; what was there is untouched",
+                e->path, e->lost);
         if (error) die("cannot export to %s: %s; what was there is untouched", e->path, strerror(error));
     }
     sc_barrier(r);

@@ -13,12 +13,16 @@ typedef struct Weights Weights;
  * its shape and in a type that converts. Buffers may be missing; masks, tables and copies of tied weights may be there.
  * With --weights-partial the files and the model need only share some. */
 Weights *weights_open(const sc_build *b, const Options *o);
+/* "148 tensors of bf16 in 2 files; ...": what was taken, and what their shapes do not prove. In new memory. */
+char *weights_told(const Weights *w);
 void weights_load(const Weights *w, sc_rank *r);
 void weights_close(Weights *w);
 
 typedef struct Exporter Exporter;
 void exporter_check(const char *path); /* before ranks start: dies where it cannot be written */
-Exporter *exporter_new(const sc_build *b, const char *path, int rank);
+/* Dtypes are o->export_dtype's; w: what EXPORT_LOADED means, or NULL. */
+Exporter *exporter_new(const sc_build *b, const Options *o, const Weights *w, int rank);
+char *exporter_told(const Exporter *e, const Weights *w); /* of rank 0: what it will write, in new memory */
 void exporter_free(Exporter *e);
 void exporter_run(Exporter *e, sc_rank *r); /* all ranks; rank 0 writes */
 

@@ -14,7 +14,7 @@ import zlib
 
 from harness import BAD, ROOT, ROWS, SHARDC, build, check, command, contents, corpus, must, scratch, settings, shardc, waits
 
-GPT2 = os.path.join(ROOT, "models", "gpt2.lua")
+GPT2, LLAMA3 = os.path.join(ROOT, "models", "gpt2.lua"), os.path.join(ROOT, "models", "llama3.lua")
 SMALL = dict(layers=1, dim=16, heads=2, vocab=256, batch=2, seq=16)
 SETS = settings(SMALL)
 
@@ -71,17 +71,18 @@ def arguments(text, at):
 
 
 def test_every_message_of_nn():
-    """nn.lua says what it says through fail(remedy, format, ...): each of its formats was seen."""
-    text = open(os.path.join(ROOT, "compiler/lua/nn.lua")).read()
+    """nn.lua and arguments.lua say what they say through fail(remedy, format, ...): each of their formats was seen."""
     said = "\n".join(answers().values())
     missing, n = [], 0
-    for m in re.finditer(r"(?<!prim\.)(?<!function )\bfail\(", text):
-        form = arguments(text, m.end() - 1)[1][1:-1]
-        parts = re.split(r"(%[sdg])", form.replace("\\\"", '"').replace("%%", "%"))
-        pattern = "".join({"%s": ".*", "%d": r"-?\d+", "%g": r"\S+"}.get(x, re.escape(x)) for x in parts)
-        n += 1
-        if not re.search(pattern, said):
-            missing.append("nn.lua:%d: %s" % (text.count("\n", 0, m.start()) + 1, form))
+    for name in ("arguments", "nn"):
+        text = open(os.path.join(ROOT, "compiler/lua/%s.lua" % name)).read()
+        for m in re.finditer(r"(?<!prim\.)(?<!function )\bfail\((?!remedy, message, \.)", text):
+            form = arguments(text, m.end() - 1)[1][1:-1]
+            parts = re.split(r"(%[sdg])", form.replace("\\\"", '"').replace("%%", "%"))
+            pattern = "".join({"%s": ".*", "%d": r"-?\d+", "%g": r"\S+"}.get(x, re.escape(x)) for x in parts)
+            n += 1
+            if not re.search(pattern, said):
+                missing.append("%s.lua:%d: %s" % (name, text.count("\n", 0, m.start()) + 1, form))
     check(n > 40 and not missing, "of %d messages no bad model shows:\n%s" % (n, "\n".join(missing)))
     return "%d messages" % n
 
@@ -96,6 +97,19 @@ COMMANDS = [  # arguments, exit code, pattern
     (["predict", GPT2, "--set", "layer=3"], 1, "layer.*layers"),
     (["predict", GPT2, "--set", "layers"], 2, "key=value"),
     (["predict", GPT2, "--set", "layers=three"], 1, "layers.*number|layers.*integer"),
+    *[(["predict", LLAMA3, "--set", "size=1b", *settings(o)], 1, r"llama3\.lua:\d+: " + said) for o, said in (
+        (dict(rope_factor=-8), "rope: scaling.factor must be a number of at least 1, not the number -8"),
+        (dict(rope_factor=0), "rope: scaling.factor must be a number of at least 1, not the number 0.*rope_scaling=false"),
+        (dict(rope_low=4, rope_high=1), "rope: scaling.high must be a number above low = 4, not the number 1"),
+        (dict(rope_original=0), "rope: scaling.original must be a whole number of positions, at least 1, not the number 0"),
+        (dict(rope_scaling=False, rope_original=4096), "rope_scaling=false takes no rope_factor, rope_low, rope_high or rope_original"),
+        (dict(heads=7), "heads do not divide dim: set head_dim"), (dict(heads=0), "heads do not divide dim: set head_dim"),
+        (dict(theta=0), "rope: theta must be a number above 0, not the number 0"), (dict(head_dim=63), "rope: x .* must be .* of even width"),
+        (dict(eps=0), "nn.RMSNorm: eps must be a small number above 0, at most 1, not the number 0"))],
+    (["predict", LLAMA3, "--set", "layers=-1"], 1, r"llama3\.lua:\d+: layers must be at least 1"),
+    (["predict", GPT2, "--set", "heads=7"], 1, r"gpt2\.lua:\d+: layers must be at least 1, and heads must divide dim"),
+    (["predict", GPT2, "--set", "layers=-1"], 1, r"gpt2\.lua:\d+: layers must be at least 1"),
+    (["predict", GPT2, "--set", "seq=64", "--set", "positions=32"], 1, r"gpt2\.lua:\d+: seq is longer than the learned positions: set a shorter seq"),
     (["predict", GPT2, "--set", "recompute=all"], 1, "recompute.*full"),
     (["predict", GPT2, "--device", "h300"], 1, "h300.*h200"),
     (["predict", GPT2, "--format", "yaml"], 2, "yaml|format"),

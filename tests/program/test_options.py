@@ -1,13 +1,14 @@
 """No option is parsed and ignored. The lists of options are the front end's own: a new one without a test here fails.
 
 Relies on: harness.py, surface/net.lua, the tests that are named. Relied on by: run.py."""
+import array
 import importlib
 import inspect
 import json
 import os
 import re
 
-from harness import NET, ROOT, SHARDC, Scope, build, check, command, corpus, events_of, long, losses, must, planned, run, same_run, scratch, settings, shardc, steps
+from harness import NET, ROOT, SHARDC, Scope, build, check, command, corpus, events_of, long, losses, must, planned, read_safetensors, run, same_run, scratch, settings, shardc, steps
 from test_rows_scaler import HUGE, NET as SCALED, go as scaled, scales
 
 # option: the test that shows what it does, "file.test_"
@@ -277,3 +278,98 @@ def test_scaler():
     rc, _, err = command([SHARDC, "predict", SCALED, "--set", "param_dtype=fp32", "--set", "reduce_dtype=fp32"])
     check(rc == 1 and "fp16" in err, "exit %d, %s" % (rc, err))
     shardc("predict", SCALED, "--set", "param_dtype=fp32", "--set", "reduce_dtype=fp32", "--set", "without_fp16=true")
+
+
+def text_of(model, **options):
+    """A small program of the model, as C."""
+    path = os.path.join(scratch("emitted"), "m")
+    shardc("build", os.path.join(ROOT, "models", model), "--sources", "-o", path, *settings(dict(dict(layers=1, dim=64, heads=4, vocab=256, seq=16, batch=1), **options)))
+    return open(path + ".c").read()
+
+
+def emitted(model, op, *fields, **options):
+    """What calls of an op are given for these fields: a set of tuples of texts."""
+    calls = re.findall(r"RUN\(%s, (.*?)\);" % op, text_of(model, **options), re.S)
+    check(calls, "%s calls no %s" % (model, op))
+    return {tuple((re.search(r"\.%s = ([^,\s)]+)" % f, c) or [0, "-"])[1] for f in fields) for c in calls}
+
+
+def shape(text, parameter):
+    return [int(n) for n in re.search(r'\{"%s", .*?\{([\d, ]+)\}' % re.escape(parameter), text)[1].split(",")]
+
+
+def test_models_say_what_they_are():
+    """Presets of Llama scale positions as the release does whose size they are; options of the models reach their ops."""
+    scaling = ("theta", "factor", "low", "high", "context")
+    small = dict(kv_heads=2, ffn=64, tied=True)
+    for options, expected in ((dict(size="8b"), "8.0"), (dict(size="70b"), "8.0"), (dict(size="1b"), "32.0"), (dict(size="8b", rope_factor=2), "2.0"), (dict(size="tiny", rope_factor=4), "4.0")):
+        found = emitted("llama3.lua", "rope", *scaling, **small, **options)
+        check(found == {("500000.0", expected, "1.0", "4.0", "8192.0")}, "%s: %s" % (options, found))
+    for options in (dict(size="3-8b"), dict(size="3-70b"), dict(size="tiny"), dict(size="8b", rope_scaling=False)):
+        found = {f[1] for f in emitted("llama3.lua", "rope", *scaling, **small, **options)}
+        check(found <= {"0.0", "0", "-"}, "%s: factor %s" % (options, found))
+    for model, op, options in (("llama3.lua", "rms_norm", small), ("qwen2.lua", "rms_norm", small), ("gpt2.lua", "layer_norm", {}), ("transformer.lua", "layer_norm", {})):
+        check(emitted(model, op, "eps", eps=0.25, **options) == {("0.25",)}, "%s: eps" % model)
+    positions = shape(text_of("gpt2.lua", positions=40), "wpe.weight")
+    check(positions == [40, 64], "positions: %s" % positions)
+    for model in ("llama3.lua", "qwen2.lua"):
+        text, attn = text_of(model, head_dim=32, **small), "model.layers.0.self_attn."
+        check(shape(text, attn + "k_proj.weight") == [64, 64] and shape(text, attn + "o_proj.weight") == [64, 128], "%s: head_dim" % model)
+    rc, _, err = command([SHARDC, "predict", os.path.join(ROOT, "models", "llama3.lua"), *settings(dict(size="3-8b", layers=1, seq=16384, precision="bf16"))])
+    check(rc == 0 and err.startswith("3-8b: seq = 16384, but Llama of this size was trained on sequences of up to 8192; "), "exit %d: %s" % (rc, err))
+
+
+def test_what_no_shape_shows():
+    """A program knows what weights of another model could differ in without a shape that differs, and tells it where it reads some."""
+    def told(model, **options):
+        return re.search(r'\.unproven = "(.*?)",\n', text_of(model, **options))[1]
+
+    small = dict(kv_heads=2, ffn=96, tied=True)
+    check(told("llama3.lua", size="8b", **small) == "heads 4/2 of 16, rope theta 500000 scaled by 8 (low 1, high 4, original 8192), eps 1e-05, square matrices [out,in]", told("llama3.lua", **small))
+    check(told("qwen2.lua", theta=5000, eps=0.001, **small) == "heads 4/2 of 16, rope theta 5000, eps 0.001, square matrices [out,in]", told("qwen2.lua", theta=5000, **small))
+    check(told("gpt2.lua") == "heads 4 of 16, eps 1e-05, square matrices [in,out]", told("gpt2.lua"))
+    other = """local nn, optim = require "nn", require "optim"
+local model = nn.module "Net"
+model.embed, model.out = nn.Embedding(256, 16), nn.Linear(16, 256)
+model.norms = nn.list {}
+for i = 1, 6 do model.norms[i] = nn.LayerNorm(16, { eps = 10 ^ -i }) end
+function model:forward(tokens)
+  local x = self.embed(tokens)
+  for _, norm in ipairs(self.norms) do x = norm(x) end
+  local h = x:reshape(2, 8, 2, 8)
+  x = nn.attention { q = h, k = h, v = h, scale = 0.25 }:reshape(2, 8, 16)
+  return self.out(x)
+end
+return nn.training {
+  model = model,
+  batch = { tokens = nn.input("int32", { 2, 8 }, { from = "tokens" }), targets = nn.input("int32", { 2, 8 }, { from = "tokens", shift = 1 }) },
+  loss = function(m, b) return nn.cross_entropy(m(b.tokens), b.targets) end,
+  optimizer = optim.SGD { lr = 0.1 },
+}
+"""
+    folder = scratch("unproven")
+    model, path = os.path.join(folder, "model.lua"), os.path.join(folder, "m")
+    open(model, "w").write(other)
+    shardc("build", model, "--sources", "-o", path)
+    line = re.search(r'\.unproven = "(.*?)",\n', open(path + ".c").read())[1]
+    check(line == "heads 2 of 8, scale of attention 0.25, eps 0.1 and 0.01 and 0.001 and 0.0001 and 2 more", line)
+
+
+def test_exported_dtypes():
+    """--export-dtype rounds to nearest, ties to even, from the shards of two ranks; what was loaded comes out as it was."""
+    folder, binary = scratch("exported"), build("llama3.lua", world=2, layers=1, dim=32, heads=2, kv_heads=1, ffn=64, vocab=256, seq=16)
+    paths = {name: os.path.join(folder, name) for name in ("kept", "bf16", "again", "fp32")}
+    out = must([binary, "--data", corpus(), "--steps", "2", "--export", paths["kept"]])
+    check("\nexport   %s in fp32, as the parameters are kept\n" % paths["kept"] in out, out)
+    must([binary, "--data", corpus(), "--steps", "2", "--export", paths["bf16"], "--export-dtype", "bf16"])
+    kept, bf16 = read_safetensors(paths["kept"]), read_safetensors(paths["bf16"])
+    for name, (dtype, shape, raw) in kept.items():
+        bits = array.array("I", raw)
+        nearest = array.array("H", [(u + 0x7fff + (u >> 16 & 1)) >> 16 for u in bits])
+        check(dtype == "F32" and bf16[name] == ("BF16", shape, nearest.tobytes()), "%s is not rounded to nearest" % name)
+    out = must([binary, "--weights", paths["bf16"], "--export", paths["again"], "--export-dtype", "loaded"])
+    check("\nweights  12 tensors of bf16 in 1 file; no shape shows: heads 2/1 of 16, rope theta 500000, eps 1e-05, square matrices [out,in] (compare with config.json)\n" in out, out)
+    check(open(paths["again"], "rb").read() == open(paths["bf16"], "rb").read(), "bf16 weights come out as others")
+    out = must([binary, "--weights", paths["bf16"], "--export", paths["fp32"]])
+    check("as the parameters are kept; the weights were bf16 (--export-dtype loaded writes those)\n" in out, out)
+    check({k: v[0] for k, v in read_safetensors(paths["fp32"]).items()} == dict.fromkeys(kept, "F32"), "exported without a dtype")

@@ -324,7 +324,7 @@ def test_max_that_cannot_be_searched():
             (["--max", "batch", "--at", "peak"], 2, "--at shows one prediction, --max makes many")):
         rc, out, err = command([SHARDC, "predict", odd, *args])
         check(rc == code and said in err and not out, "%s: exit %d, %s%s" % (args, rc, out, err))
-    rc, out, err = command([SHARDC, "predict", LLAMA[0], *LLAMA[1:], "--max", "rope_original"])
+    rc, out, err = command([SHARDC, "predict", LLAMA[0], *LLAMA[1:], "--set", "rope_original=8192", "--max", "rope_original"])
     check(rc == 1 and "name an option that it grows with" in err, err)
     rc, out, err = command([SHARDC, "predict", LLAMA[0], *LLAMA[1:], "--max", "heads"])
     check(rc == 2 and "heads has no value to start from; give one: --set heads=1" in err, err)

@@ -810,4 +810,13 @@ Test(host_run, raw_tokens) {
     OK(1, "--data x.bin ./x.bin --val-data x.bin --data-dtype uint16 --steps 2");
     cr_assert(strstr(out, "data     1 file,") && strstr(err, "note: x.bin is in --data and in --val-data"), "%s%s", out,
               err);
+    cr_assert_eq(run((How){1}, "--data y.uint32.bin --data-dtype uint16 --steps 2"), 1);
+    ONE_LINE("y.uint32.bin: every other of its uint16 tokens is 0, 1 or 2: it holds uint32, it seems; say --data-dtype "
+             "uint32");
+    for (int i = 0; i < 700; i++) whole[i] = (uint32_t)(i * 183); /* up to 128,000, as Llama 3's */
+    write_file("y.uint16.bin", whole, sizeof whole);
+    cr_assert_eq(run((How){1}, "--data y.uint16.bin --steps 2"), 1);
+    ONE_LINE("y.uint16.bin: every other of its uint16 tokens is 0, 1 or 2");
+    cr_assert_eq(run((How){1}, "--data x.bin --data-dtype uint32 --steps 2"), 1);
+    ONE_LINE("x.bin: most of its uint32 tokens are above 1048575: it holds uint16, it seems; say --data-dtype uint16");
 }

@@ -1,4 +1,4 @@
--- expect: rms_norm_eps\.lua:8: rms_norm: eps must be a small number, not the string
+-- expect: rms_norm_eps\.lua:8: rms_norm: eps must be a small number above 0, at most 1, not the string "tiny"
 local nn, optim = require "nn", require "optim"
 local model = nn.module "Net"
 model.embed = nn.Embedding(16, 4)

@@ -1,4 +1,4 @@
--- expect: rope_scaling\.lua:8: rope: scaling.low must be a number, not nil
+-- expect: rope_scaling\.lua:8: rope: scaling\.low must be a number above 0, not nil; Llama 3\.1's is \{ factor = 8, low = 1, high = 4, original = 8192 \}
 local nn, optim = require "nn", require "optim"
 local model = nn.module "Net"
 model.embed = nn.Embedding(16, 4)

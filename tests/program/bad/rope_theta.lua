@@ -1,4 +1,4 @@
--- expect: rope_theta\.lua:8: rope: theta must be a number, not the string "x"
+-- expect: rope_theta\.lua:8: rope: theta must be a number above 0, not the string "x"
 local nn, optim = require "nn", require "optim"
 local model = nn.module "Net"
 model.embed = nn.Embedding(16, 4)

@@ -1,0 +1,75 @@
+/* What a model computes with and no shape of its parameters shows: weights of another model load without a word where
+ * only that differs, so a program that reads weights says it, and people compare it with the weights' config.json.
+ * Relies on: ops.h.
+ * Relied on by: frontend.c. */
+#include "unproven.h"
+#include "ops.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { MOST = 4 }; /* different values of one kind that are listed */
+
+typedef struct {
+    const char *name; /* "eps" */
+    const char *values[MOST];
+    int n; /* may be more */
+} Fact;
+
+static void add(Fact *f, const char *value) {
+    for (int i = 0; i < f->n && i < MOST; i++)
+        if (!strcmp(f->values[i], value)) return;
+    if (f->n < MOST) f->values[f->n] = value;
+    f->n++;
+}
+
+static const char *heads_of(Arena *a, const Op *op) {
+    const Value *q = op->attention.q, *k = op->attention.k;
+    long long n = q->shape[2], kv = k->shape[2], width = q->shape[3];
+    return n == kv ? arena_printf(a, "%lld of %lld", n, width) : arena_printf(a, "%lld/%lld of %lld", n, kv, width);
+}
+
+static const char *theta_of(Arena *a, const Op *op) {
+    const char *theta = arena_printf(a, "%.9g", op->rope.theta);
+    if (op->rope.factor == 0) return theta;
+    return arena_printf(a, "%s scaled by %.9g (low %.9g, high %.9g, original %.0f)", theta, op->rope.factor,
+                        op->rope.low, op->rope.high, op->rope.context);
+}
+
+/* Which way round a matrix lies, where it has one shape either way. */
+static bool square(const Value *v) {
+    return v->param && v->dims == 2 && v->shape[0] == v->shape[1];
+}
+
+const char *graph_unproven(const Graph *g, const Program *p) {
+    Arena *a = g->arena;
+    Fact heads = {.name = "heads"}, scale = {.name = "scale of attention"}, theta = {.name = "rope theta"};
+    Fact eps = {.name = "eps"}, squares = {.name = "square matrices"};
+    for (int i = 0; i < p->ops.n; i++) {
+        const Op *op = p->ops.at[i];
+        switch (op->kind) {
+        case OP_attention:
+            add(&heads, heads_of(a, op));
+            if (fabs(op->attention.scale * sqrt((double)op->attention.q->shape[3]) - 1) > 1e-6)
+                add(&scale, arena_printf(a, "%.9g", op->attention.scale));
+            break;
+        case OP_rope: add(&theta, theta_of(a, op)); break;
+        case OP_layer_norm: add(&eps, arena_printf(a, "%.9g", op->layer_norm.eps)); break;
+        case OP_rms_norm: add(&eps, arena_printf(a, "%.9g", op->rms_norm.eps)); break;
+        case OP_batch_norm: add(&eps, arena_printf(a, "%.9g", op->batch_norm.eps)); break;
+        case OP_matmul:
+            if (square(op->matmul.b)) add(&squares, op->matmul.trans_b ? "[out,in]" : "[in,out]");
+            break;
+        default: break;
+        }
+    }
+    const Fact *const all[] = {&heads, &scale, &theta, &eps, &squares};
+    Str s = {.arena = a};
+    for (size_t k = 0; k < sizeof all / sizeof *all; k++) {
+        const Fact *f = all[k];
+        if (f->n) str_addf(&s, "%s%s ", s.n ? ", " : "", f->name);
+        for (int i = 0; i < f->n && i < MOST; i++) str_addf(&s, "%s%s", i ? " and " : "", f->values[i]);
+        if (f->n > MOST) str_addf(&s, " and %d more", f->n - MOST);
+    }
+    return s.s;
+}
