@@ -85,7 +85,7 @@ class Chart {
     this.fit();
     c.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
     c.fillStyle = colour.ground;
-    c.fillRect(0, 0, this.width, this.height);
+    c.fillRect(0, 0, this.width + 1, this.height + 1); // both may be fractions
     c.font = "11px system-ui, sans-serif";
     c.lineWidth = 1;
     c.textAlign = "end";

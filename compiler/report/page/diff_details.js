@@ -121,8 +121,8 @@ class PairDetails {
   }
 
   // ── sums: tables by class and module, those that differ first ──
-  sums(title, key, measure, most) {
-    const list = this.diff[key], size = r => same(r[1], r[2]) ? -1 : Math.abs(r[2] - r[1]);
+  sums(title, key, measure, most, list = this.diff[key]) {
+    const size = r => same(r[1], r[2]) ? -1 : Math.abs(r[2] - r[1]);
     const rows = [...list].sort((x, y) => size(y) - size(x) || y[2] - x[2] || (x[0] < y[0] ? -1 : 1)).map(([name, a, b]) =>
       make("tr", { class: same(a, b) ? "dim" : false, "data-sum": name, "data-a": a, "data-b": b }, make("td", {}, broken(name)), make("td", { class: "number" }, MEASURES[measure](a)), make("td", { class: "number" }, MEASURES[measure](b)), make("td", { class: "number" }, delta(measure, a, b, this.less(measure)))));
     if (!rows.length) return null;
