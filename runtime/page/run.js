@@ -80,6 +80,9 @@ function totals() {
     rows.push(make("tr", {}, make("th", { scope: "row" }, named(name)), ...cells.map((c, i) => cell(data.runs[i], c && { "data-key": key, "data-value": c[0], title: c[2] }, c && c[1]))));
   };
   const value = (x, text, title) => x > 0 || x < 0 || x === 0 ? [x, text, title] : null, bytes = x => x > 0 ? [x, bytesText(x), grouped(x) + " B"] : null;
+  const settings = [...new Set(data.runs.flatMap(run => run.last ? run.last.settings.map(s => s[0]) : []))].map(name => [name, data.runs.map(run => run.last && (run.last.settings.find(s => s[0] === name) || [])[1])]);
+  const differs = ([, values]) => values.some(v => v !== values[0]), setting = ([name, values]) => row("setting " + name, name.replace(/^option /, ""), run => values[run.index] === undefined || values[run.index] === null ? null : [values[run.index], values[run.index]]);
+  settings.filter(differs).forEach(setting); // what tells the runs apart comes first, what they have in common last
   const column = (table, key) => run => run[table].column.get(key);
   const steps = run => run.steps.x.step;
   row("steps", "steps logged", run => [run.steps.lines, grouped(run.steps.lines)]);
@@ -90,7 +93,7 @@ function totals() {
     row(key + "_last", name + ", last", run => !has(run) ? null : c(run).last === null ? ["null", "not finite"] : value(c(run).last, numberText(c(run).last)));
     row(key + "_best", name + ", best", run => has(run) ? value(c(run).least, numberText(c(run).least) + " at step " + grouped(c(run).least_step)) : null);
   }
-  for (const [key, name] of [["tok_s", "tokens a second, median"], ["samples_s", "samples a second, median"]])
+  for (const [key, name] of [["tok_s", "tok/s, median"], ["samples_s", "samples/s, median"]])
     row(key, name, run => { const c = column("steps", key)(run); return c && c.n ? value(c.median, numberText(c.median)) : null; });
   row("seconds", "time of steps and validations", run => [run.seconds, secondsText(run.seconds)]);
   row("restarts", "restarts", run => [run.restarts.length, run.restarts.length ? grouped(run.restarts.length) + " at step " + run.restarts.map(s => grouped(s.step)).join(", ") : "0"]);
@@ -108,6 +111,7 @@ function totals() {
   for (const f of data.figures)
     if (f.metric || ["grad_norm", "lr", "scale"].includes(f.key))
       row((f.metric ? "metric " : "last ") + f.key, f.title + ", last", run => { const c = columnOf(run, f); return !c || !c.n ? null : c.last === null ? ["null", "not finite"] : [c.last, numberText(c.last)]; });
+  settings.filter(s => !differs(s)).forEach(setting);
   $("totals").replaceChildren(make("thead", {}, make("tr", {}, make("td"), ...data.runs.map(run => make("th", { scope: "col" }, named(run.label))))), make("tbody", {}, ...rows));
 }
 

@@ -74,7 +74,7 @@ class Axis {
   }
 
   tickText(t) {
-    const unit = this.extent() >= 1e6 ? ["s", 1e6] : this.extent() >= 1e3 ? ["ms", 1e3] : ["µs", 1];
+    const unit = this.extent() >= 1e6 ? ["s", 1e6] : this.extent() >= 1e3 ? ["ms", 1e3] : ["us", 1];
     return (t / unit[1]).toFixed(Math.max(0, Math.min(9, -Math.floor(Math.log10(this.ticks.step / unit[1] * 1.0001))))) + " " + unit[0];
   }
 

@@ -11,7 +11,7 @@ const timing = { frames: [] }; // for the tests: milliseconds of the first paint
 // ── the head ──
 const FIGURES = {
   peak: ["peak (arena)", "bytes", true, true], bound: ["lower bound", "bytes", true], host: ["host arena", "bytes", true], library: ["library", "bytes", true],
-  step: ["step", "time", true, true], exposed: ["exposed communication", "time", true, true], tokens: [(diff.tokens ? "tokens" : "samples") + "/s of a rank", "count", false], mfu: ["MFU, causal attention", "share", false],
+  step: ["step", "time", true, true], exposed: ["exposed communication", "time", true, true], tokens: [(diff.tokens ? "tok" : "samples") + "/s of a rank", "count", false], mfu: ["MFU, causal attention", "share", false],
 }; // title, measure, whether less is better, whether it is shown where it does not differ
 
 function head() {
@@ -20,9 +20,9 @@ function head() {
   $("title").textContent = one;
   $("subtitle").append(badge("a"), " over ", badge("b"), " · " + b.target + (b.device !== b.target ? " (" + b.device + ")" : "") + ", world " + b.world + " on " + b.nodes + (b.nodes === 1 ? " node" : " nodes") +
     (diff.same ? " · A and B are the same: no figure, event or storage differs" : diff.settings.length ? " · settings that differ:" : " · no setting differs"));
-  const [one_a, one_b] = diff.work, shared = a.options.filter(([name, x]) => x !== "" && b.options.some(o => o[0] === name && o[1] === x));
+  const [one_a, one_b] = diff.work, shared = a.options.filter(([name, x, by]) => x !== "" && b.options.some(o => o[0] === name && o[1] === x && o[2] === by));
   if (one_a !== one_b) $("work").append(make("strong", { "data-a": one_a, "data-b": one_b }, "A step of B trains " + grouped(one_b) + (diff.tokens ? " tokens" : " samples") + ", one of A " + grouped(one_a) + ": compare " + (diff.tokens ? "tokens" : "samples") + " a second."));
-  $("shared").append(...(shared.length ? ["the same in both: ", named(shared.map(o => o[0] + "=" + o[1]).join(" · "))] : []));
+  $("shared").append(...(shared.length ? ["the same in both: ", make("span", { class: "name" }, ...shared.flatMap((o, i) => [i ? " · " : "", optionOf(o)]))] : []));
   const shown = x => x === null ? "(none)" : x === "" ? "(empty)" : x;
   $("settings").append(...diff.settings.map(([name, x, y]) => make("li", { "data-setting": name }, named(name), " ", make("strong", {}, named(shown(x)), " → ", named(shown(y))))));
   $("bounds").append(...diff.bounds.map(([text, missed]) => make("li", { class: missed ? "missed" : "kept", "data-bound": text }, missed ? "✗ --fail-if: " + missed : "✓ --fail-if: " + text + " is kept")));

@@ -11,8 +11,8 @@ const timing = { frames: [] }; // for the tests: milliseconds of the first paint
 function head() {
   document.title = plan.model + " · shardc plan";
   $("title").textContent = plan.model;
-  $("subtitle").textContent = plan.target + (plan.device !== plan.target ? " (" + plan.device + ")" : "") + ", world " + plan.world + " on " + plan.nodes + (plan.nodes === 1 ? " node" : " nodes") +
-    plan.options.filter(o => o[1] !== "").map(o => " · " + o[0] + "=" + o[1]).join("") + (plan.trust ? " · times: " + plan.trust : "");
+  $("subtitle").replaceChildren(plan.target + (plan.device !== plan.target ? " (" + plan.device + ")" : "") + ", world " + plan.world + " on " + plan.nodes + (plan.nodes === 1 ? " node" : " nodes"),
+    ...(plan.policies ? [" · ", make("strong", {}, "policy "), named(plan.policies)] : []), ...plan.options.filter(o => o[1] !== "").flatMap(o => [" · ", optionOf(o)]), plan.trust ? " · times: " + plan.trust : "");
   const total = (key, name, text, value, title, bad) => $("totals").append(make("div", { class: bad ? "bad" : false, title }, make("dt", {}, name), make("dd", { "data-total": key, "data-value": value }, text)));
   const percent = plan.step_us > 0 ? " · " + (100 * plan.exposed_us / plan.step_us).toFixed(1) + " %" : "";
   if (plan.microbatches) {
@@ -24,7 +24,7 @@ function head() {
       if (share > 0) total(key, "MFU, " + count + " attention", share.toFixed(2), share, "Model FLOP utilization: the model's arithmetic, with attention's square " + how + ", over what the device could do in that time");
     }
     const tokens = plan.tokens_per_second > 0, rate = tokens ? plan.tokens_per_second : plan.samples_per_second;
-    total(tokens ? "tokens_per_second" : "samples_per_second", tokens ? "tokens a second and rank" : "samples a second and rank", grouped(rate), rate, "");
+    total(tokens ? "tokens_per_second" : "samples_per_second", (tokens ? "tok/s" : "samples/s") + (plan.target === "cpu" ? " a rank" : " a GPU"), grouped(rate), rate, "");
   }
   total("peak", "peak (arena)", bytesText(plan.arena_bytes[DEVICE]), plan.arena_bytes[DEVICE], grouped(plan.arena_bytes[DEVICE]) + " B, exact");
   total("bound", "lower bound", bytesText(plan.bound_bytes[DEVICE]), plan.bound_bytes[DEVICE], grouped(plan.bound_bytes[DEVICE]) + " B: the most bytes of storages of which no two may share an address. The curve counts single moments, and may stay below");
