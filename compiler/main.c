@@ -574,8 +574,7 @@ static void usage(FILE *f) {
           "  shardc pack FILE.csv        offsets for buffers whose lives are known\n"
           "  shardc completions SHELL    completions for bash, zsh or fish\n"
           "  shardc man                  this manual, for `man -l -`\n\n"
-          "INPUT is a model, a plan.json or a built binary. `shardc COMMAND -h` explains\n"
-          "each; `shardc --version` names the version and its commit.\n"
+          "INPUT: a model, plan.json or built binary. `shardc COMMAND -h` explains each.\n"
           "First steps:\n"
           "  shardc predict models/gpt2.lua --world 8 --device h200\n"
           "  shardc run models/mlp.lua --world 2 -- --data train.bin --steps 100\n",

@@ -139,7 +139,7 @@ static void bash(FILE *f, Arena *a, const Manual *m) {
             if (takes(m, o, c) && m->options[o].words)
                 fprintf(f, "    %s:--%s) words='%s' ;;\n", m->commands[c].name, m->options[o].name,
                         words_of(a, &m->options[o]));
-    fputs("    completions:*) words='bash zsh fish' ;;\n    esac\n"
+    fputs("    completions:completions) [[ $cur == -* ]] || words='bash zsh fish' ;;\n    esac\n"
           "    if [ -n \"$words\" ]; then\n        COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n        return\n  "
           "  fi\n"
           "    case ${COMP_WORDS[1]} in\n",

@@ -461,11 +461,14 @@ static void json_start_of(Json *j, const RunLog *l, int k) {
         json_close(j, '}');
     }
     json_close(j, ']');
-    json_open(j, "settings", '{');
-    for (int i = 0; i < s->nsettings; i++)
-        if (run_log_setting(s, s->settings[i].name) == s->settings[i].text)
-            json_str(j, s->settings[i].name, s->settings[i].text);
-    json_close(j, '}');
+    json_open(j, "settings", '[');
+    for (int i = 0; i < s->nsettings; i++) {
+        json_open(j, NULL, '{');
+        json_str(j, "name", setting_name(s->settings[i].name));
+        json_str(j, "value", s->settings[i].text);
+        json_close(j, '}');
+    }
+    json_close(j, ']');
     json_real(j, "epoch", s->epoch);
     json_close(j, '}');
 }

@@ -12,7 +12,7 @@ def commands():
     """{command: names of its options}, as -h lists them."""
     names = re.findall(r"^  shardc (\w+)", shardc("-h"), re.M)
     names = [n for n in dict.fromkeys(names) if n not in ("COMMAND",)]
-    option = re.compile(r"^ +(?:-\w, )?--([a-z][a-z-]*)", re.M)
+    option = re.compile(r"^ {2,6}(?:-\w, )?--([a-z][a-z-]*)", re.M)
     return {n: set(option.findall(shardc(n, "-h").partition("Example:")[0])) for n in names}
 
 
