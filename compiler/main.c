@@ -575,9 +575,8 @@ static void usage(FILE *f) {
           "  shardc completions SHELL    completions for bash, zsh or fish\n"
           "  shardc man                  this manual, for `man -l -`\n\n"
           "INPUT: a model, plan.json or built binary. `shardc COMMAND -h` explains each.\n"
-          "First steps:\n"
-          "  shardc predict models/gpt2.lua --world 8 --device h200\n"
-          "  shardc run models/mlp.lua --world 2 -- --data train.bin --steps 100\n",
+          "First: shardc predict models/gpt2.lua --world 8 --device h200\n"
+          "       shardc run models/mlp.lua --world 2 -- --data train.bin --steps 100\n",
           f);
 }
 
