@@ -42,6 +42,12 @@ $(B)/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(CPPF) $(if $(filter runtime/cpu/%,$<),$(KFLAGS)) $(VARIANT) -c $< -o $@
 $(B)/compiler/lua/embed.o: $(EMBEDDED)
+# The commit that --version names; an edited tree is "-dirty", and without git there is none.
+COMMIT := $(shell git -C $(CURDIR) describe --always --dirty --exclude '*' --abbrev=12 2>/dev/null)
+$(B)/compiler/commit: FORCE
+	@mkdir -p $(@D) && { echo '$(COMMIT)' | cmp -s - $@ || echo '$(COMMIT)' >$@; }
+$(B)/compiler/base/version.o: $(B)/compiler/commit
+$(B)/compiler/base/version.o: CPPF += $(if $(COMMIT),-DSHARDC_COMMIT='" (commit $(COMMIT))"')
 $(addprefix $(B)/compiler/report/,page.o page_blocks.o diff_page.o): $(wildcard compiler/report/page/*)
 $(B)/runtime/page/run_page.o: $(wildcard runtime/page/*)
 
@@ -199,17 +205,12 @@ lint: ## clang-format and the architecture lint
 generated: all ## write generated/, models/pytorch.md, models/reference.md and tests/recorded.json as they are today
 	sh tests/generated.sh $(B) update
 PREFIX ?= /usr/local
-install: all ## copy the compiler and what it needs to PREFIX (/usr/local)
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/shardc $(addprefix $(DESTDIR)$(PREFIX)/share/shardc/runtime/,common cuda schema)
-	install $(B)/shardc $(DESTDIR)$(PREFIX)/bin/
-	install -m 644 $(B)/libsc_cpu.a $(wildcard $(B)/libsc_cpu_portable.a $(B)/libsc_cuda.a $(B)/libsc_cuda.archs) $(DESTDIR)$(PREFIX)/lib/shardc/
-	$(if $(wildcard $(B)/sc_calibrate),install $(B)/sc_calibrate $(DESTDIR)$(PREFIX)/lib/shardc/)
-	install -m 644 runtime/*.h $(DESTDIR)$(PREFIX)/share/shardc/runtime/
-	install -m 644 runtime/schema/* $(DESTDIR)$(PREFIX)/share/shardc/runtime/schema/
-	install -m 644 runtime/common/*.h $(DESTDIR)$(PREFIX)/share/shardc/runtime/common/
-	install -m 644 runtime/cuda/*.h runtime/cuda/*.cuh $(DESTDIR)$(PREFIX)/share/shardc/runtime/cuda/
+install: all ## copy the compiler and what it needs, models, documents and the licence to PREFIX (/usr/local)
+	@sh install.sh $(B) '$(DESTDIR)$(PREFIX)'
+uninstall: ## remove what `make install` put there, and nothing else
+	@sh install.sh --remove '$(DESTDIR)$(PREFIX)'
 clean: ## remove the build folder
 	rm -rf $(B)
 
 -include $(COMPILER_OBJ:.o=.d) $(HOST_OBJ:.o=.d) $(CPU_OBJ:.o=.d) $(CUDA_OBJ:.o=.d) $(CALIBRATE_OBJ:.o=.d) $(HOST_KERNEL_OBJ:.o=.d) $(B)/compiler/main.d $(wildcard $(U)/*.d)
-.PHONY: FORCE all help check check-alone cuda gpu-build gpu-test gpu-bench-build gpu-bench unit unit-asan unit-fp64 fuzz fuzz-alone fuzzers setup demo test test-alone bench lint generated install clean
+.PHONY: FORCE all help check check-alone cuda gpu-build gpu-test gpu-bench-build gpu-bench unit unit-asan unit-fp64 fuzz fuzz-alone fuzzers setup demo test test-alone bench lint generated install uninstall clean

@@ -1,7 +1,9 @@
 /* The command line of shardc: which command, which options, and help that teaches. The commands are in cli/.
  * Relies on: cli/, glibc's argp.
  * Relied on by: people. */
+#include "base/version.h"
 #include "cli/cli.h"
+#include "cli/manual.h"
 #include "frontend/frontend.h"
 #include "sandbox/sandbox.h"
 
@@ -24,7 +26,10 @@ enum {
     DIFF = 1 << 9,
     EXPLAIN = 1 << 10,
     RUNS = 1 << 11,
-    ALL = (1 << 12) - 1,
+    SHELL = 1 << 12,
+    MAN = 1 << 13,
+    ALL = (1 << 12) - 1, /* that compile, read or write something */
+    EVERY = (1 << 14) - 1,
     COMPILE = ALL & ~(DATA | RUNS),
     REPORT = PREDICT | INSPECT | VERIFY
 };
@@ -35,6 +40,9 @@ typedef struct {
     int least, most; /* inputs */
     int (*run)(Arena *a, const Options *o);
 } Command;
+
+static int command_completions(Arena *a, const Options *o);
+static int command_man(Arena *a, const Options *o);
 
 static const Command commands[] = {
     {BUILD, "build", "MODEL.lua",
@@ -51,14 +59,17 @@ static const Command commands[] = {
     {PREDICT, "predict", "MODEL.lua|PLAN.json|BINARY",
      "Predict memory to the byte and the time of a step, without the device. Exit 1 when it does not fit."
      "\vExample:\n  shardc predict models/llama3.lua --set size=8b --world 8 --device h200\n"
-     "  shardc predict models/llama3.lua --set size=8b --device h200 --sweep world=8..16384x2 --svg network.svg\n\n"
+     "  shardc predict models/llama3.lua --set size=8b --device h200 \\\n"
+     "      --sweep world=8..16384x2 --svg network.svg\n\n"
      "The arena is exact: the program allocates it once, at start. Library lines are what lies outside it.",
      1, 1, command_predict},
     {PLAN, "plan", "MODEL.lua",
      "Choose what to recompute, offload, keep gathered and hold on the host, so that the predicted step is fastest "
      "while the placed arena fits. Writes the choice as a policy file. Exit 1 where nothing fits."
-     "\vExample:\n  shardc plan models/llama3.lua --set size=8b --world 4 --device h200 --budget 60GiB -o 8b.lua\n"
-     "  shardc build models/llama3.lua --set size=8b --world 4 --device h200 --policy 8b.lua\n"
+     "\vExample:\n  shardc plan models/llama3.lua --set size=8b --world 4 --device h200 \\\n"
+     "      --budget 60GiB -o 8b.lua\n"
+     "  shardc build models/llama3.lua --set size=8b --world 4 --device h200 \\\n"
+     "      --policy 8b.lua\n"
      "  shardc plan models/gpt2.lua --device h200 --curve=gpt2.svg\n\n"
      "Every plan is compiled, placed and simulated before it is chosen. The gap says how much faster a plan of these "
      "choices could be at most.",
@@ -72,7 +83,8 @@ static const Command commands[] = {
      "  shardc inspect models/gpt2.lua --world 2 --columns op,waits,why\n"
      "  shardc inspect models/gpt2.lua --world 2 --format html -o gpt2.html\n"
      "  shardc inspect models/gpt2.lua --format json -o gpt2.plan.json\n"
-     "  shardc inspect models/gpt2.lua --world 8 --device h200 --format trace -o gpt2.trace.json\n"
+     "  shardc inspect models/gpt2.lua --world 8 --device h200 \\\n"
+     "      --format trace -o gpt2.trace.json\n"
      "  build/gpt2/gpt2 --data train.bin --steps 5 --trace run.json\n"
      "  shardc inspect build/gpt2/gpt2 --actual run.json",
      1, 1, command_inspect},
@@ -98,10 +110,12 @@ static const Command commands[] = {
      "Say what differs between two plans: peak, step and exposed communication, by class and by module; events added, "
      "removed, moved, longer or shorter; storages that grew. A and B are models, plan.json files or binaries. Options "
      "before --vs hold for both, those after it for B alone, which is A once more unless it is given."
-     "\vExample:\n  shardc diff models/gpt2.lua --world 4 --device h200 --vs --set recompute=full\n"
+     "\vExample:\n  shardc diff models/gpt2.lua --world 4 --device h200 \\\n"
+     "      --vs --set recompute=full\n"
      "  shardc diff before.plan.json after.plan.json --fail-if 'peak>+1%,step>+2%'\n"
      "  shardc diff before.plan.json models/gpt2.lua --world 4 --device h200\n"
-     "  shardc diff models/gpt2.lua --world 4 --vs --set prefetch=2 --format html -o diff.html\n\n"
+     "  shardc diff models/gpt2.lua --world 4 --vs --set prefetch=2 \\\n"
+     "      --format html -o diff.html\n\n"
      "Events of equal layers are one row. A row counts events; its times are sums. Exit 1 where a bound of --fail-if "
      "is "
      "missed, 0 otherwise.",
@@ -137,6 +151,12 @@ static const Command commands[] = {
      "\vExample:\n  shardc pack buffers.csv --capacity 1048576 -o packed.csv\n"
      "  shardc pack models/gpt2.lua --world 8 --device h200 -o gpt2.csv",
      1, 1, command_pack},
+    {SHELL, "completions", "bash|zsh|fish",
+     "Print completions for a shell."
+     "\vExample:\n  source <(shardc completions bash)\n  shardc completions fish > "
+     "~/.config/fish/completions/shardc.fish",
+     1, 1, command_completions},
+    {MAN, "man", "", "Print this manual as a page for man.\vExample:\n  shardc man | man -l -", 0, 0, command_man},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
@@ -472,8 +492,8 @@ static const Option options[] = {
      "unless "
      "given) with the run's times of the same kernels; give the other options as for the run",
      .take = take_text, TO(from_trace)},
-    {ALL, 'h', "help", NULL, 9, "Show this", .take = take_help},
-    {ALL, 0, "usage", NULL, 9, NULL, .take = take_usage},
+    {EVERY, 'h', "help", NULL, 9, "Show this", .take = take_help},
+    {EVERY, 0, "usage", NULL, 9, NULL, .take = take_usage},
 };
 enum { N_OPTIONS = sizeof options / sizeof *options };
 
@@ -491,6 +511,33 @@ static const struct argp_option *argp_options(Arena *a, const Command *c) {
             list[n++] = (struct argp_option){o->name, key_of(o), o->arg, flags, o->doc, o->group};
         }
     return list;
+}
+
+/* ── the tables, for who writes them down ────────────────────────────────────────────────────────────────────────── */
+static Manual manual(Arena *a) {
+    ManualCommand *c = NEW_ARRAY(a, ManualCommand, N_COMMANDS);
+    ManualOption *o = NEW_ARRAY(a, ManualOption, N_OPTIONS);
+    for (int i = 0; i < N_COMMANDS; i++) c[i] = (ManualCommand){commands[i].name, commands[i].args, commands[i].doc};
+    for (int i = 0; i < N_OPTIONS; i++) {
+        const Option *x = &options[i];
+        o[i] = (ManualOption){x->letter, x->name, x->arg, x->doc, (const char *const *)x->words, x->optional, 0};
+        for (int k = 0; k < N_COMMANDS; k++) o[i].commands |= (unsigned)((x->commands & commands[k].bit) != 0) << k;
+    }
+    return (Manual){c, N_COMMANDS, o, N_OPTIONS};
+}
+
+static int command_completions(Arena *a, const Options *o) {
+    Manual m = manual(a);
+    manual_completions(stdout, a, &m, o->inputs[0]);
+    cli_printed();
+    return 0;
+}
+
+static int command_man(Arena *a, const Options *o) {
+    Manual m = manual(a);
+    manual_page(stdout, a, &m);
+    cli_printed();
+    return 0;
 }
 
 static void take_input(Parse *p, char *arg, bool after_dashes) {
@@ -532,20 +579,21 @@ static void usage(FILE *f) {
     fputs("shardc: ahead-of-time compiler for sharded training\n\n"
           "  shardc build MODEL.lua      compile a model to a training program\n"
           "  shardc run MODEL.lua -- ... build it and train\n"
-          "  shardc predict INPUT        memory to the byte and time of a step, without the device\n"
-          "  shardc plan MODEL.lua       the fastest policies that fit in a budget of memory\n"
+          "  shardc predict INPUT        memory to the byte and time of a step\n"
+          "  shardc plan MODEL.lua       the fastest policies within a budget of memory\n"
           "  shardc inspect INPUT        the schedule, an event a line\n"
-          "  shardc explain INPUT ID     who made an event or a storage, and why it stands where it stands\n"
+          "  shardc explain INPUT ID     who made an event or a storage, and why\n"
           "  shardc verify INPUT         prove the schedule sound\n"
-          "  shardc diff A B             what differs between two plans; exit 1 where it costs too much\n"
+          "  shardc diff A B             what differs between two plans\n"
           "  shardc report LOG...        runs over each other, from their logs\n"
           "  shardc data FILE... -o OUT  make tokens of files\n"
           "  shardc calibrate            measure this machine's GPUs for predict\n"
-          "  shardc pack FILE.csv        offsets for buffers whose lives are known\n\n"
-          "INPUT is a model, a plan.json or a built binary. `shardc COMMAND -h` explains each.\n"
-          "First steps:\n"
-          "  shardc predict models/gpt2.lua --world 8 --device h200\n"
-          "  shardc run models/mlp.lua --world 2 -- --data train.bin --steps 100\n",
+          "  shardc pack FILE.csv        offsets for buffers whose lives are known\n"
+          "  shardc completions SHELL    completions for bash, zsh or fish\n"
+          "  shardc man                  this manual, for `man -l -`\n\n"
+          "INPUT: a model, plan.json or built binary. `shardc COMMAND -h` explains each.\n"
+          "First: shardc predict models/gpt2.lua --world 8 --device h200\n"
+          "       shardc run models/mlp.lua --world 2 -- --data train.bin --steps 100\n",
           f);
 }
 
@@ -589,7 +637,7 @@ int main(int argc, char **argv) {
         return 0;
     }
     if (!strcmp(argv[1], "--version")) {
-        puts("shardc 0.1");
+        printf("shardc %s\n", shardc_version);
         return 0;
     }
     argp_err_exit_status = 2;

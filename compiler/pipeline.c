@@ -143,6 +143,8 @@ Plan *pipeline_plan(const Graph *g, const Device *d, const PipelineOptions *o) {
     plan->nodes = g->nodes;
     plan->options = g->training->options.at;
     plan->noptions = g->training->options.n;
+    plan->policies = g->training->policies.at;
+    plan->npolicies = g->training->policies.n;
     Schedule *s = schedule_order(g, d, plan);
     schedule_place(plan, s, o->redzone, o->estimate);
     schedule_sync(plan, s);

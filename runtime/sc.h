@@ -203,6 +203,9 @@ typedef struct {
     const char *name;
     int64_t bytes;
 } sc_class_info;
+typedef struct { /* one of the model's nn.options, as it holds */
+    const char *name, *value;
+} sc_option_info;
 typedef struct { /* a value that --dump can copy out, after its event */
     const char *name;
     int program, event;
@@ -211,6 +214,10 @@ typedef struct { /* a value that --dump can copy out, after its event */
 
 typedef struct {
     const char *name, *model_file, *target;
+    const char *compiler; /* "shardc 0.1 (commit c2cba42)" */
+    const char *policy;   /* names of the policy files over the model's own policies; NULL: none */
+    const sc_option_info *options;
+    int noptions;
     const char *arch; /* CUDA: "sm_90", what its kernels were compiled for */
     int deterministic;
     /* threads: of a rank, on the CPU; a CPU's workspaces are for so many. accumulate: 1 = the single program `micro` */
@@ -259,6 +266,9 @@ typedef struct {
     const char *plan_json;
     const char *plan_json_end;
 } sc_build;
+#ifndef SC_COMPILER /* shardc says it where it compiles a program: the text stays the same from commit to commit */
+#define SC_COMPILER "shardc"
+#endif
 
 extern const sc_build sc_this_build;
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# generated/: one small program as the compiler writes it today, for both targets; and the pages models/pytorch.md and
+# generated/: one small program as the compiler writes it today, for both targets; man/shardc.1; and the pages models/pytorch.md and
 # models/reference.md; and the figures of tests/recorded.json. `check` compares, `update` writes.
 # Relies on: build/shardc. Relied on by: make generated, tests/program/test_generated.py.
 set -eu
@@ -18,6 +18,12 @@ for f in cpu/mlp.c cpu/mlp_kernels.c cpu/mlp.plan.json cuda/mlp.c cuda/mlp_kerne
         cmp "$new/$f" "generated/$f" || { echo "generated/$f is not what the compiler writes today; run 'make generated' and look at the difference" >&2; exit 1; }
     fi
 done
+if [ "$what" = update ]; then
+    mkdir -p man
+    "$B/shardc" man >man/shardc.1
+else
+    "$B/shardc" man | cmp - man/shardc.1 || { echo "man/shardc.1 is not what shardc man writes today; run 'make generated'" >&2; exit 1; }
+fi
 /usr/bin/python3 tests/program/pytorch_names.py "$what"
 /usr/bin/python3 tests/program/reference.py "$what"
 SHARDC_BUILD=$B /usr/bin/python3 tests/program/recorded.py "$what"

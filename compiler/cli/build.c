@@ -95,6 +95,7 @@ static void unlock_build(const Lock *l) {
 static void tell_build(const Options *o, const Plan *p, const char *name, const char *binary) {
     printf("%s for %s, world %d", name, report_target(p), p->world);
     if (p->nodes > 1) printf(" on %d nodes", p->nodes);
+    for (int i = 0; i < o->npolicies; i++) printf(", policy %s", o->policies[i]);
     printf(" -> %s%s\n", binary, o->sources ? ".c" : "");
     fflush(stdout);
 }

@@ -155,6 +155,12 @@ static void plan_text(Arena *a, const Options *o, const PlannerResult *r) {
     printf("plan of %s for %s, world %d: arena within %s (%s)\n", p->model, p->device, p->world,
            figure_bytes(a, (double)r->budget), o->budget ? "--budget" : "what the device leaves");
     runs_table(a, &r->best);
+    if (o->npolicies) { /* what it chose stands over them */
+        Plan given = *p;
+        given.npolicies = o->npolicies;
+        given.noptions = 0;
+        printf("  over     %s\n", report_policies(&given));
+    }
     printf("  arena    %s exact (%s B), lower bound %s, spare %s   host %s\n", figure_bytes(a, (double)r->best.arena),
            figure_grouped(a, (double)r->best.arena), figure_bytes(a, (double)p->bound_bytes[ARENA_DEVICE]),
            figure_bytes(a, spare), figure_bytes(a, (double)r->best.host));

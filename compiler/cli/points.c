@@ -4,6 +4,7 @@
 #include "points.h"
 #include "../base/processes.h"
 #include "../cost/timeline.h"
+#include "../ir/training.h"
 #include "../report/figures.h"
 #include "../report/live.h"
 #include "../report/report.h"
@@ -90,6 +91,10 @@ static void compile_point(const void *context, int job, FILE *result) {
         planned ? cli_planned(a, &o, input, &choice) : cli_compile(a, &o, input, "", j->effort == POINT_ESTIMATED);
     if (o.delayed) cost_delay_collectives(p, o.delay_us);
     PointFigures f = figures(&o, p);
+    for (int k = 0; k < j->points->nkeys && k < 32; k++)
+        for (int i = 0; i < p->noptions; i++)
+            if (p->options[i].overridden && !strcmp(p->options[i].name, j->points->keys[k].name))
+                f.overridden |= 1u << k;
     fwrite(&f, sizeof f, 1, result);
     fputs(choice, result);
 }
@@ -203,7 +208,11 @@ void points_text(FILE *f, Arena *a, const Points *p) {
         const SweepPoint *x = i ? &p->at[i - 1] : NULL;
         const char **c = lines[i].cells = NEW_ARRAY(a, const char *, most);
         n = 0;
-        for (int k = 0; k < p->nkeys; k++) c[n++] = one_line(a, x ? x->values[k] : p->keys[k].name);
+        for (int k = 0; k < p->nkeys; k++) {
+            bool overridden = x && !x->error && k < 32 && x->is.overridden >> k & 1;
+            c[n++] = one_line(a, x ? x->values[k] : p->keys[k].name);
+            if (overridden) c[n - 1] = arena_printf(a, "%s (overridden)", c[n - 1]);
+        }
         if (x && x->error) {
             c[n++] = one_line(a, x->error);
             lines[i].shown = n;

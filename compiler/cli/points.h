@@ -27,6 +27,7 @@ typedef struct {
     int64_t arena, host;
     double library, usable, step_us, exposed_us, time_off, mfu_full, mfu_causal;
     double tokens, samples; /* tokens 0: the inputs are none */
+    unsigned overridden;    /* bit k: a policy file, or what was chosen, decides what key k is about */
 } PointFigures;
 
 typedef struct {

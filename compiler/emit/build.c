@@ -4,6 +4,7 @@
  * $SHARDC_HOME. Relied on by: main.c, tests. */
 #include "../base/diagnostics.h"
 #include "../base/places.h"
+#include "../base/version.h"
 #include "../extension/c_file.h"
 #include "emit.h"
 #include "text.h"
@@ -254,7 +255,8 @@ static void add_variant(Build *b, Args *args) {
 static Job compile_step(Build *b, const char *object) {
     Args args = c_compiler(b);
     const char *source = arena_printf(b->a, "%s.c", b->name);
-    add(b, &args, (const char *const[]){"-std=gnu17", "-O0", "-I", b->headers, NULL});
+    const char *compiler = arena_printf(b->a, "-DSC_COMPILER=\"shardc %s\"", shardc_version); /* for --version */
+    add(b, &args, (const char *const[]){"-std=gnu17", "-O0", "-I", b->headers, compiler, NULL});
     add_variant(b, &args);
     add(b, &args, (const char *const[]){"-c", source, "-o", basename(object), NULL});
     return start(b, &args, "step");

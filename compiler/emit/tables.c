@@ -369,6 +369,20 @@ static void put_logits(const Emit *e) {
     put(e, "},\n");
 }
 
+/* What nn.options say, but those that are not set and those that a policy file overrides. Returns how many. */
+static int options(const Emit *e) {
+    const Plan *p = e->plan;
+    int n = 0;
+    for (int i = 0; i < p->noptions; i++) {
+        const OptionValue *o = &p->options[i];
+        if (!*o->text || o->overridden) continue;
+        put(e, n++ ? "    {%s, %s},\n" : "static const sc_option_info options[] = {\n    {%s, %s},\n",
+            quoted(e, o->name), quoted(e, o->text));
+    }
+    if (n) put(e, "};\n");
+    return n;
+}
+
 static void put_build(const Emit *e, int npeak, int ndumps) {
     const Plan *p = e->plan;
     const Graph *g = e->g;
@@ -381,9 +395,15 @@ static void put_build(const Emit *e, int npeak, int ndumps) {
     double library_bytes = 0;
     for (int i = 0; i < t->metrics.n; i++) sums |= (unsigned long long)t->metrics.at[i].is_sum << i;
     for (int i = 0; i < p->nlibrary; i++) library_bytes += p->library[i].bytes;
+    Str policy = {.arena = p->arena};
+    for (int i = 0; i < p->npolicies; i++) str_addf(&policy, "%s%s", i ? ", " : "", p->policies[i].name);
+    int noptions = options(e);
     put(e, "const sc_build sc_this_build = {\n");
     put(e, "    .name = %s,\n    .model_file = %s,\n    .target = %s,\n", quoted(e, g->name), quoted(e, g->file),
         quoted(e, p->target));
+    put(e, "    .compiler = SC_COMPILER,\n");
+    if (policy.n) put(e, "    .policy = %s,\n", quoted(e, policy.s));
+    if (noptions) put(e, "    .options = options,\n    .noptions = %d,\n", noptions);
     if (!strcmp(p->target, "cuda")) put(e, "    .arch = %s,\n", quoted(e, p->arch));
     put(e, "    .deterministic = %d,\n", g->deterministic);
     put(e, "    .world = %d,\n    .nodes = %d,\n    .threads = %d,\n    .accumulate = %d,\n", p->world,

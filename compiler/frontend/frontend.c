@@ -83,6 +83,8 @@ static void check_names(const Graph *g) {
         check_name(t->options.at[i].src, "the option", t->options.at[i].name);
         check_name(t->options.at[i].src, "the option's value", t->options.at[i].text);
     }
+    for (int i = 0; i < t->policies.n; i++)
+        check_name((Source){t->policies.at[i].name, 1}, "the file", t->policies.at[i].name);
     for (int i = 0; i < g->inputs.n; i++) check_name(g->inputs.at[i]->src, "the input", g->inputs.at[i]->name);
     for (int i = 2; i < t->metrics.n; i++) check_name(t->metrics.at[i].src, "the metric", t->metrics.at[i].name);
 }

@@ -199,7 +199,8 @@ static int options(lua_State *L) {
         const char *shown = lua_isnil(L, 7)       ? ""
                             : lua_isboolean(L, 7) ? (lua_toboolean(L, 7) ? "true" : "false")
                                                   : lua_tostring(L, 8);
-        OptionValue v = {key, sandbox_key_source(L, f->options_at, key), arena_strdup(f->arena, shown)};
+        OptionValue v = {
+            .name = key, .src = sandbox_key_source(L, f->options_at, key), .text = arena_strdup(f->arena, shown)};
         push(&f->g->training->options, f->arena, v);
         lua_pop(L, 1);
         lua_setfield(L, 2, key);

@@ -124,6 +124,8 @@ typedef struct {
     int threads;                 /* CPU target: threads a rank, which workspaces are sized for; 0: not known */
     struct OptionValue *options; /* training.h */
     int noptions;
+    struct PolicyFile *policies; /* training.h */
+    int npolicies;
     PlanProgram *programs;
     int nprograms;
     Storage *storages;

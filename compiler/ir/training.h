@@ -62,7 +62,14 @@ typedef struct OptionValue { /* nn.options as resolved */
     const char *name;
     Source src;
     const char *text;
+    const char *overridden; /* the policy file that decides what the option is about; NULL: it holds as it is */
 } OptionValue;
+
+/* A --policy file, or what --budget chose. */
+typedef struct PolicyFile {
+    const char *name;
+    VEC(const char *) changes; /* what the model's own policies were before it: "recompute", "offload" */
+} PolicyFile;
 
 /* A loss's normaliser: the host counts targets of `input` unequal to `ignore` over the whole step. Slot = index. */
 typedef struct {
@@ -79,6 +86,7 @@ struct Training {
     VEC(Metric) metrics;   /* 0 loss, 1 grad_norm, then names of nn.log_metric */
     VEC(CountSlot) counts;
     VEC(OptionValue) options;
+    VEC(PolicyFile) policies; /* a later one stands over an earlier one */
 };
 
 #endif

@@ -16,7 +16,8 @@ static const char *ratio(Arena *a, double predicted, double actual) {
 }
 
 static const char *signed_time(Arena *a, double us) {
-    return arena_printf(a, "%s%s", us < 0 ? "-" : "+", figure_time(a, fabs(us)));
+    const char *text = figure_time(a, fabs(us));
+    return strcmp(text, figure_time(a, 0)) ? arena_printf(a, "%s%s", us < 0 ? "-" : "+", text) : text; /* not -0.0 us */
 }
 
 static void time_line(FILE *f, Arena *a, const char *name, double predicted, double actual, const char *rest) {

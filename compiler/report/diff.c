@@ -256,6 +256,22 @@ static void compare_setting(Arena *a, Diff *d, const char *name, const char *x, 
     if (differ(x, y)) push(&d->settings, a, ((DiffSetting){name, x, y}));
 }
 
+/* A value as it holds: what a policy file overrides says so. NULL: there is none. */
+static const char *setting_of(Arena *a, const Plan *p, const char *name) {
+    for (int i = 0; i < p->noptions; i++) {
+        const OptionValue *o = &p->options[i];
+        if (strcmp(o->name, name)) continue;
+        return o->overridden ? arena_printf(a, "%s (overridden by %s)", o->text, o->overridden) : o->text;
+    }
+    return NULL;
+}
+
+static const char *policies_of(Arena *a, const Plan *p) { /* NULL: there are none */
+    Str s = {.arena = a};
+    for (int i = 0; i < p->npolicies; i++) str_addf(&s, "%s%s", i ? ", then " : "", p->policies[i].name);
+    return s.n ? s.s : NULL;
+}
+
 static void compare_settings(Arena *a, Diff *d) {
     const Plan *x = d->a, *y = d->b;
     compare_setting(a, d, "model", x->model, y->model);
@@ -263,15 +279,14 @@ static void compare_settings(Arena *a, Diff *d) {
     compare_setting(a, d, "device", x->device, y->device);
     compare_setting(a, d, "world", arena_printf(a, "%d", x->world), arena_printf(a, "%d", y->world));
     compare_setting(a, d, "nodes", arena_printf(a, "%d", x->nodes), arena_printf(a, "%d", y->nodes));
-    Map *values = map_new(a), *seen = map_new(a);
-    for (int i = 0; i < x->noptions; i++) map_put(values, x->options[i].name, (char *)x->options[i].text);
+    compare_setting(a, d, "policy", policies_of(a, x), policies_of(a, y));
     for (int i = 0; i < y->noptions; i++) {
-        map_index(seen, y->options[i].name);
-        compare_setting(a, d, y->options[i].name, map_get(values, y->options[i].name), y->options[i].text);
+        const char *name = y->options[i].name;
+        compare_setting(a, d, name, setting_of(a, x, name), setting_of(a, y, name));
     }
     for (int i = 0; i < x->noptions; i++)
-        if (map_find(seen, x->options[i].name) < 0)
-            push(&d->settings, a, ((DiffSetting){x->options[i].name, x->options[i].text, NULL}));
+        if (!setting_of(a, y, x->options[i].name))
+            push(&d->settings, a, ((DiffSetting){x->options[i].name, setting_of(a, x, x->options[i].name), NULL}));
 }
 
 static void add_program(Arena *a, Diff *d, const char *name) {

@@ -86,7 +86,7 @@ const char *diff_missed(Arena *a, const Diff *d, const DiffBound *bound) {
     double limit = bound->value * (bound->share ? r->a : 1), is = bound->change ? r->b - r->a : r->b;
     if (bound->change && diff_row_same(r)) is = 0;
     if (bound->below ? is >= limit : is <= limit) return NULL;
-    const char *share = r->a > 0 ? arena_printf(a, ", %+.2f %%", 100 * (r->b / r->a - 1)) : "";
+    const char *share = r->a > 0 ? arena_printf(a, ", %s", figure_change(a, r->a, r->b, 2)) : "";
     return arena_printf(a, "%s is missed: %s is %s in B and %s in A%s", bound->text, r->name,
                         shown(a, bound->figure, r->b), shown(a, bound->figure, r->a), share);
 }

@@ -21,21 +21,27 @@ static const char *amount(Arena *a, Measure u, double x) {
     }
 }
 
+/* A difference that would be shown as 0 is none. */
+static bool shown_same(Arena *a, Measure u, double from, double to) {
+    return diff_row_same(&(DiffRow){"", from, to}) || !strcmp(amount(a, u, fabs(to - from)), amount(a, u, 0));
+}
+
 static const char *change(Arena *a, Measure u, double from, double to) {
-    const char *share = from != 0 ? arena_printf(a, " (%+.2f %%)", 100 * (to / from - 1)) : "";
+    if (shown_same(a, u, from, to)) return arena_printf(a, "%s<0.1 us", to < from ? "-" : "+"); /* of bytes none is */
+    const char *share = from != 0 ? arena_printf(a, " (%s)", figure_change(a, from, to, 2)) : "";
     return arena_printf(a, "%s%s%s", to < from ? "-" : "+", amount(a, u, fabs(to - from)), share);
 }
 
 /* ── sums ────────────────────────────────────────────────────────────────────────────────────────────────────────── */
 static void sum_line(FILE *f, Arena *a, Measure u, const char *name, double from, double to) {
     fprintf(f, "  %-34s %11s %11s", name, amount(a, u, from), amount(a, u, to));
-    if (diff_row_same(&(DiffRow){name, from, to}))
+    if (shown_same(a, u, from, to))
         fprintf(f, "  the same\n");
     else if (from == 0)
         fprintf(f, "  +%s\n", amount(a, u, to));
     else
-        fprintf(f, "  %s%-10s %+9.2f %%\n", to < from ? "-" : "+", amount(a, u, fabs(to - from)),
-                100 * (to / from - 1));
+        fprintf(f, "  %s%-10s %11s\n", to < from ? "-" : "+", amount(a, u, fabs(to - from)),
+                figure_change(a, from, to, 2));
 }
 
 static int by_change(const void *x, const void *y) {
@@ -46,9 +52,8 @@ static int by_change(const void *x, const void *y) {
 
 static void sums(FILE *f, Arena *a, const char *title, Measure u, const DiffRows *rows, bool all) {
     DiffRows changed = {0};
-    double least = !all && u == AS_TIME ? 0.05 : 0; /* what would be shown as 0.0 us */
     for (int i = 0; i < rows->n; i++)
-        if (!diff_row_same(&rows->at[i]) && fabs(rows->at[i].b - rows->at[i].a) >= least)
+        if (!diff_row_same(&rows->at[i]) && (all || !shown_same(a, u, rows->at[i].a, rows->at[i].b)))
             push(&changed, a, rows->at[i]);
     if (!changed.n) return;
     qsort(changed.at, (size_t)changed.n, sizeof *changed.at, by_change);
@@ -278,7 +283,7 @@ static void figures(FILE *f, Arena *a, const Diff *d) {
         [FIGURE_LIBRARY] = {"library", AS_BYTES, false},
         [FIGURE_STEP] = {"step", AS_TIME, true},
         [FIGURE_EXPOSED] = {"exposed communication", AS_TIME, true},
-        [FIGURE_TOKENS] = {tokens ? "tokens a second, of a rank" : "samples a second, of a rank", AS_COUNT, false},
+        [FIGURE_TOKENS] = {tokens ? "tok/s of a rank" : "samples/s of a rank", AS_COUNT, false},
         [FIGURE_MFU] = {"MFU, causal attention by half", AS_SHARE, false},
     };
     fprintf(f, "  %-34s %11s %11s  change\n", "", "A", "B");

@@ -28,6 +28,15 @@ char *figure_grouped(Arena *a, double x) {
     return s.s;
 }
 
+char *figure_change(Arena *a, double from, double to, int decimals) {
+    double percent = 100 * (to / from - 1), least = 1;
+    for (int i = 0; i < decimals; i++) least /= 10;
+    if (percent == 0) return arena_strdup(a, "0 %");
+    if (percent > -least / 2 && percent < least / 2)
+        return arena_printf(a, "%c<%.*f %%", percent < 0 ? '-' : '+', decimals, least);
+    return arena_printf(a, "%+.*f %%", decimals, percent);
+}
+
 char *figure_time(Arena *a, double us) {
     if (us >= 0.9995e6) return arena_printf(a, "%.2f s", us * 1e-6);
     if (us >= 0.9995e3) return arena_printf(a, "%.1f ms", us * 1e-3);

@@ -16,4 +16,8 @@ char *figure_bytes(Arena *a, double bytes);               /* "66.9GiB" */
 char *figure_grouped(Arena *a, double x);                 /* "71,833,415,680" */
 char *figure_time(Arena *a, double us);                   /* "0.71 s", "4.8 ms" */
 
+/* "+3.40 %": by how much `to` is more than `from`, which is not 0. Less than is shown is "<0.01 %" with its sign, never
+ * "-0.00 %"; none is "0 %". */
+char *figure_change(Arena *a, double from, double to, int decimals);
+
 #endif

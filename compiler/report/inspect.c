@@ -18,6 +18,23 @@ const char *report_target(const Plan *p) {
     return strcmp(p->target, p->device) ? arena_printf(p->arena, "%s (%s)", p->target, p->device) : p->target;
 }
 
+const char *report_policies(const Plan *p) {
+    Str s = {.arena = p->arena};
+    for (int i = 0; i < p->npolicies; i++) {
+        const PolicyFile *file = &p->policies[i];
+        str_addf(&s, "%s%s: ", i ? "; then " : "", file->name);
+        for (int k = 0; k < file->changes.n; k++) str_addf(&s, "%s%s", k ? ", " : "", file->changes.at[k]);
+        if (!file->changes.n) str_add(&s, "nothing that the model's own policies do not say");
+    }
+    const char *before = "; in place of ";
+    for (int i = 0; i < p->noptions; i++)
+        if (p->options[i].overridden) {
+            str_addf(&s, "%s%s=%s", before, p->options[i].name, p->options[i].text);
+            before = " ";
+        }
+    return s.n ? s.s : "";
+}
+
 static bool has(const ReportOptions *o, Column c) {
     return o->columns >> c & 1;
 }
@@ -184,11 +201,16 @@ void report_inspect_text(FILE *f, const Plan *p, const ReportOptions *o) {
             p->nodes, s_of(p->nodes), p->nprograms, p->nunits, s_of(p->nunits));
     int shown = 0;
     for (int i = 0; i < p->noptions; i++) {
-        if (!*p->options[i].text) continue; /* an nn.optional that nobody set */
+        if (!*p->options[i].text || p->options[i].overridden) continue; /* an nn.optional that nobody set */
         fprintf(f, "%s%s=", shown++ ? " " : "options: ", p->options[i].name);
         report_printable(f, p->options[i].text);
     }
     if (shown) fputc('\n', f);
+    if (p->npolicies) {
+        fputs("policy: ", f);
+        report_printable(f, report_policies(p));
+        fputc('\n', f);
+    }
     fprintf(f, "arena %s B (lower bound %s), host %s B\n",
             figure_grouped(p->arena, (double)p->arena_bytes[ARENA_DEVICE]),
             figure_grouped(p->arena, (double)p->bound_bytes[ARENA_DEVICE]),

@@ -39,6 +39,27 @@ static void put_object(Json *j, const char *k, Object kind, const void *o) {
 }
 
 const char *const unused_keys[N_UNUSED] = {"parameters", "inputs", "modules"};
+/* The files of --policy, what each changes, and which options it overrides. */
+static void put_policies(Json *j, const Plan *p) {
+    json_open(j, "policies", '[');
+    for (int i = 0; i < p->npolicies; i++) {
+        const PolicyFile *file = &p->policies[i];
+        json_open(j, NULL, '{');
+        json_str(j, "file", file->name);
+        json_open(j, "changes", '[');
+        for (int k = 0; k < file->changes.n; k++) json_str(j, NULL, file->changes.at[k]);
+        json_close(j, ']');
+        json_open(j, "overrides", '[');
+        for (int k = 0; k < p->noptions; k++)
+            if (p->options[k].overridden && !strcmp(p->options[k].overridden, file->name))
+                json_str(j, NULL, p->options[k].name);
+        json_close(j, ']');
+        json_close(j, '}');
+    }
+    json_close(j, ']');
+    json_line(j);
+}
+
 static void put_head(Json *j, const Plan *p) {
     put_fields(j, IN_MODEL, p);
     json_line(j);
@@ -55,6 +76,7 @@ static void put_head(Json *j, const Plan *p) {
     for (int i = 0; i < p->noptions; i++) json_str(j, p->options[i].name, p->options[i].text);
     json_close(j, '}');
     json_line(j);
+    if (p->npolicies) put_policies(j, p);
     json_open(j, "arenas", '{');
     for (int a = 0; a < N_ARENAS; a++) {
         json_open(j, fields_word(F_ARENA, a), '{');

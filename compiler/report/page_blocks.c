@@ -378,9 +378,12 @@ static void figures(Blocks *w) {
         page_string(&w->s, p->options[i].name);
         str_add(&w->s, ",");
         page_string(&w->s, p->options[i].text);
+        if (p->options[i].overridden) str_add(&w->s, ",");
+        if (p->options[i].overridden) page_string(&w->s, p->options[i].overridden);
         str_add(&w->s, "]");
     }
     str_add(&w->s, "]");
+    text_member(w, "policies", report_policies(p));
     member(w, "units");
     str_add(&w->s, "[");
     for (int i = 0; i < p->nunits; i++) {

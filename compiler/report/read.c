@@ -184,6 +184,22 @@ static void read_fields(Reader *r, const cJSON *o, Object kind, void *to) {
 }
 
 /* ── parts ────────────────────────────────────────────────────────────────────────────────────────────────── */
+static void read_policies(Reader *r, Plan *p, const cJSON *o) {
+    const cJSON *x = list(r, o, "policies", &p->npolicies);
+    p->policies = NEW_ARRAY(r->a, PolicyFile, p->npolicies + 1);
+    EACH(r, "policies", i, p->npolicies, x) {
+        PolicyFile *file = &p->policies[i];
+        file->name = text(r, x, "file");
+        int n;
+        for (const cJSON *y = list(r, x, "changes", &n); y; y = y->next)
+            push(&file->changes, r->a, checked_text(r, y, "changes"));
+        for (const cJSON *y = list(r, x, "overrides", &n); y; y = y->next)
+            for (int k = 0; k < p->noptions; k++)
+                if (!strcmp(checked_string(r, y, "overrides"), p->options[k].name))
+                    p->options[k].overridden = file->name;
+    }
+}
+
 static void read_head(Reader *r, Plan *p, const cJSON *o) {
     const char *format = text(r, o, "format");
     if (strcmp(format, "shardc-plan"))
@@ -231,6 +247,7 @@ static void read_head(Reader *r, Plan *p, const cJSON *o) {
             (OptionValue){.name = arena_strdup(r->a, x->string), .text = arena_strdup(r->a, x->valuestring)};
     }
     leave(r);
+    if (optional(r, o, "policies")) read_policies(r, p, o);
     enter(r, "prediction", -1);
     x = list(r, prediction, "library", &p->nlibrary);
     p->library = NEW_ARRAY(r->a, LibraryLine, p->nlibrary + 1);

@@ -68,6 +68,9 @@ void report_predict_json(FILE *f, const Plan *p, const Advice *x); /* x NULL: it
 bool report_fits(const Plan *p);
 void report_printable(FILE *f, const char *s); /* control characters as ? */
 const char *report_target(const Plan *p);      /* "cpu", "cuda (h200)" */
+/* The policy files over the model's own policies, what each changes, and the options that no longer say what holds:
+ * "8b.lua: recompute, offload; in place of offload=none recompute=none". "": there are none. */
+const char *report_policies(const Plan *p);
 void report_event_line(Str *s, const Plan *p, const PlanProgram *g, const Event *e,
                        const ReportOptions *o); /* adds the line that `inspect` prints of it, end included */
 void report_inspect_text(FILE *f, const Plan *p, const ReportOptions *o);

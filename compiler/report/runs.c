@@ -8,6 +8,7 @@
 #include "visible.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 /* ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────── */
 static void *more(void *arena, void *old, size_t had, size_t wanted) {
@@ -40,7 +41,7 @@ RunLog runs_read(Arena *a, const char *path, int limit) {
 }
 
 /* ── text ────────────────────────────────────────────────────────────────────────────────────────────────────────── */
-enum { NAME_SHOWN = 60, PEAK_A_LINE = 4 };
+enum { NAME_SHOWN = 60, PEAK_A_LINE = 4, SETTINGS_A_LINE = 6, LINE = 100 };
 
 /* The first n bytes of a name: nothing in them moves a terminal's cursor. */
 static void put_bytes(FILE *f, const char *name, size_t n) {
@@ -75,6 +76,10 @@ static void put_figure(FILE *f, const RunTable *t, const char *key) {
     else
         fprintf(f, "%.6g last", c->last);
     fprintf(f, ", %.6g best at step %lld\n", c->low, (long long)c->low_step);
+}
+
+static const char *setting_name(const char *name) { /* options of the model stand among the others */
+    return strncmp(name, "option ", 7) ? name : name + 7;
 }
 
 static const RunStart *last_start(const RunLog *l) {
@@ -113,7 +118,7 @@ static void put_speed(Arena *a, FILE *f, const RunLog *l) {
     double actual = run_log_median(run_log_column(&l->steps, "seconds"));
     const RunStart *s = last_start(l);
     if (isfinite(median)) {
-        put_head(f, rate);
+        put_head(f, l->samples ? "samples/s" : "tok/s");
         fprintf(f, "%s median\n", figure_grouped(a, median));
     }
     put_head(f, "time");
@@ -161,6 +166,15 @@ static void put_run(Arena *a, FILE *f, const RunLog *l) {
         fprintf(f, ", %.0f rank%s", s->world, s->world == 1 ? "" : "s");
     }
     fputs("\n", f);
+    if (s && s->nsettings) {
+        for (int i = 0; i < s->nsettings; i++) {
+            if (i % SETTINGS_A_LINE == 0) put_head(f, i ? "" : "options");
+            put_name(f, setting_name(s->settings[i].name));
+            putc('=', f);
+            put_name(f, s->settings[i].text);
+            fputs(i + 1 == s->nsettings || (i + 1) % SETTINGS_A_LINE == 0 ? "\n" : " ", f);
+        }
+    }
     put_steps(a, f, l);
     put_figure(f, &l->steps, "loss");
     put_figure(f, &l->validations, "val_loss");
@@ -190,6 +204,195 @@ static Map *models(Arena *a, const RunLog *logs, int n) {
     return m;
 }
 
+/* ── several runs: a table, a row a run ──────────────────────────────────────────────────────────────────────────── */
+typedef struct {
+    const char *title;
+    const char **cells; /* of each run; NULL: it has none */
+    bool text;          /* left-aligned */
+} TableColumn;
+typedef VEC(TableColumn) TableColumns;
+
+/* As it stands on a terminal. */
+static const char *visible(Arena *a, const char *text) {
+    char *shown = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&shown, &n);
+    if (!f) fail(NOWHERE, "out of memory for the report; free memory and run again");
+    put_name(f, text);
+    if (fclose(f)) fail(NOWHERE, "out of memory for the report; free memory and run again");
+    const char *out = arena_strdup(a, shown);
+    free(shown);
+    return out;
+}
+
+static int columns_of(const char *s) { /* of a terminal */
+    int n = 0;
+    for (; *s; s++) n += ((unsigned char)*s & 0xc0) != 0x80;
+    return n;
+}
+
+static TableColumn *column_add(Arena *a, TableColumns *t, const char *title, int runs) {
+    push(t, a, ((TableColumn){.title = visible(a, title), .cells = NEW_ARRAY(a, const char *, runs)}));
+    return &t->at[t->n - 1];
+}
+
+/* What a run was given, by name; NULL: its log does not say. */
+static const char *given(Arena *a, const RunLog *l, const char *name) {
+    const RunStart *s = last_start(l);
+    if (!s) return NULL;
+    if (!strcmp(name, "model")) return s->model;
+    if (!strcmp(name, "target")) return s->target;
+    if (!strcmp(name, "ranks")) return s->world > 0 ? arena_printf(a, "%.0f", s->world) : NULL;
+    return run_log_setting(s, name);
+}
+
+static Map *all_settings(Arena *a, const RunLog *logs, int n) {
+    static const char *const always[] = {"model", "target", "ranks"};
+    Map *names = map_new(a);
+    for (int i = 0; i < 3; i++) map_index(names, always[i]);
+    for (int i = 0; i < n; i++)
+        for (int k = 0; last_start(&logs[i]) && k < last_start(&logs[i])->nsettings; k++)
+            map_index(names, last_start(&logs[i])->settings[k].name);
+    return names;
+}
+
+/* Columns of those that differ; the others in a line. */
+static void settings_columns(Arena *a, FILE *f, TableColumns *t, const RunLog *logs, int n) {
+    Map *names = all_settings(a, logs, n);
+    int at = 0; /* columns of the line so far */
+    for (int k = 0; k < map_len(names); k++) {
+        const char *name = map_key(names, k), *first = given(a, &logs[0], name);
+        bool differ = false;
+        for (int i = 1; i < n; i++) {
+            const char *x = given(a, &logs[i], name);
+            differ |= (first == NULL) != (x == NULL) || (x && strcmp(first, x));
+        }
+        if (!differ && first) {
+            const char *text = arena_printf(a, "%s=%s", visible(a, setting_name(name)), visible(a, first));
+            bool begins = !at || at + 1 + columns_of(text) > LINE;
+            fprintf(f, "%s%s", !at ? "the same in all runs: " : begins ? "\n                      " : " ", text);
+            at = (begins ? 22 : at + 1) + columns_of(text);
+        }
+        if (!differ) continue;
+        TableColumn *c = column_add(a, t, setting_name(name), n);
+        for (int i = 0; i < n; i++) {
+            const char *x = given(a, &logs[i], name);
+            c->cells[i] = x ? visible(a, x) : NULL;
+            char *end;
+            c->text |= x && (strtod(x, &end), *end || end == x);
+        }
+    }
+    if (at) fputs("\n\n", f);
+}
+
+typedef enum { LAST, BEST, MEDIAN } Of;
+
+static const char *figure_of(Arena *a, const RunColumn *c, Of of, bool is_time) {
+    if (!c || !c->n) return NULL;
+    if (of == LAST && c->last_null) return "not finite";
+    double x = of == LAST ? c->last : of == BEST ? c->low : run_log_median(c);
+    if (is_time) return figure_time(a, 1e6 * x);
+    return of == MEDIAN ? figure_grouped(a, x) : arena_printf(a, "%.6g", x);
+}
+
+static void figure_column(Arena *a, TableColumns *t, const RunLog *logs, int n, bool validation, const char *key,
+                          const char *title, Of of, bool is_time) {
+    TableColumn c = {.title = visible(a, title), .cells = NEW_ARRAY(a, const char *, n)};
+    bool some = false;
+    for (int i = 0; i < n; i++) {
+        c.cells[i] = figure_of(a, run_log_column(validation ? &logs[i].validations : &logs[i].steps, key), of, is_time);
+        some |= c.cells[i] != NULL;
+    }
+    if (some) push(t, a, c);
+}
+
+/* Metrics that the models log, each once. */
+static void metric_columns(Arena *a, TableColumns *t, const RunLog *logs, int n) {
+    Map *names = map_new(a);
+    for (int i = 0; i < n; i++)
+        for (int k = RUN_X; k < logs[i].steps.n; k++)
+            if (!is_known(logs[i].steps.columns[k].name)) map_index(names, logs[i].steps.columns[k].name);
+    for (int k = 0; k < map_len(names); k++)
+        figure_column(a, t, logs, n, false, map_key(names, k), map_key(names, k), LAST, false);
+}
+
+static void steps_column(Arena *a, TableColumns *t, const RunLog *logs, int n) {
+    TableColumn *c = column_add(a, t, "steps", n);
+    for (int i = 0; i < n; i++) {
+        const RunColumn *x = &logs[i].steps.columns[RUN_STEP];
+        const RunStart *s = last_start(&logs[i]);
+        int restarts = run_log_restarts(&logs[i]);
+        const char *again = restarts ? arena_printf(a, ", %d restart%s", restarts, restarts == 1 ? "" : "s") : "";
+        const char *last = x->n ? figure_grouped(a, x->last) : "0";
+        c->cells[i] = s && s->steps > 0 && (!x->n || x->last < s->steps)
+                          ? arena_printf(a, "%s of %s%s", last, figure_grouped(a, s->steps), again)
+                          : arena_printf(a, "%s%s", last, again);
+    }
+}
+
+static void predicted_column(Arena *a, TableColumns *t, const RunLog *logs, int n) {
+    bool some = false;
+    for (int i = 0; i < n; i++) some |= last_start(&logs[i]) && last_start(&logs[i])->predicted_s > 0;
+    if (!some) return;
+    TableColumn *c = column_add(a, t, "predicted", n);
+    for (int i = 0; i < n; i++) {
+        const RunStart *s = last_start(&logs[i]);
+        if (s && s->predicted_s > 0) c->cells[i] = figure_time(a, 1e6 * s->predicted_s);
+    }
+}
+
+static void names_column(Arena *a, TableColumns *t, const RunLog *logs, int n) {
+    TableColumn *c = column_add(a, t, "run", n);
+    Map *short_names = map_new(a); /* without their folders, where that tells them apart */
+    for (int i = 0; i < n; i++) map_index(short_names, basename(logs[i].name));
+    c->text = true;
+    for (int i = 0; i < n; i++)
+        c->cells[i] = visible(a, map_len(short_names) == n ? basename(logs[i].name) : logs[i].name);
+}
+
+static void put_cell(FILE *f, const TableColumn *c, const char *text, int wide, bool last) {
+    int room = wide - columns_of(text);
+    if (c->text)
+        fprintf(f, "%s%*s", text, last ? 0 : room, "");
+    else
+        fprintf(f, "%*s%s", room, "", text);
+    fputs(last ? "\n" : "  ", f);
+}
+
+static void put_table(Arena *a, FILE *f, const TableColumns *t, int n) {
+    int *wide = NEW_ARRAY(a, int, t->n + 1);
+    for (int i = -1; i < n; i++)
+        for (int k = 0; k < t->n; k++) {
+            const TableColumn *c = &t->at[k];
+            int x = columns_of(i < 0 ? c->title : c->cells[i] ? c->cells[i] : "-");
+            if (x > wide[k]) wide[k] = x;
+        }
+    for (int i = -1; i < n; i++)
+        for (int k = 0; k < t->n; k++) {
+            const TableColumn *c = &t->at[k];
+            put_cell(f, c, i < 0 ? c->title : c->cells[i] ? c->cells[i] : "-", wide[k], k + 1 == t->n);
+        }
+}
+
+static void put_runs(Arena *a, FILE *f, const RunLog *logs, int n) {
+    TableColumns t = {0};
+    names_column(a, &t, logs, n);
+    settings_columns(a, f, &t, logs, n);
+    steps_column(a, &t, logs, n);
+    figure_column(a, &t, logs, n, false, "loss", "loss", LAST, false);
+    figure_column(a, &t, logs, n, false, "loss", "best", BEST, false);
+    figure_column(a, &t, logs, n, true, "val_loss", "val_loss", LAST, false);
+    figure_column(a, &t, logs, n, true, "val_loss", "best", BEST, false);
+    figure_column(a, &t, logs, n, false, "tok_s", "tok/s", MEDIAN, false);
+    figure_column(a, &t, logs, n, false, "samples_s", "samples/s", MEDIAN, false);
+    figure_column(a, &t, logs, n, false, "seconds", "step", MEDIAN, true);
+    predicted_column(a, &t, logs, n);
+    metric_columns(a, &t, logs, n);
+    put_table(a, f, &t, n);
+    fputs("\nspeed and step are medians; `shardc report LOG` says more of one run, -o runs.html shows their curves\n",
+          f);
+}
+
 void runs_text(Arena *a, FILE *f, const RunLog *logs, int n) {
     Map *m = models(a, logs, n);
     if (map_len(m) > 1) {
@@ -200,10 +403,10 @@ void runs_text(Arena *a, FILE *f, const RunLog *logs, int n) {
         }
         fputs(". Their losses may not compare.\n\n", f);
     }
-    for (int i = 0; i < n; i++) {
-        if (i) fputs("\n", f);
-        put_run(a, f, &logs[i]);
-    }
+    if (n == 1)
+        put_run(a, f, logs);
+    else
+        put_runs(a, f, logs, n);
 }
 
 /* ── JSON ────────────────────────────────────────────────────────────────────────────────────────────────────────── */
@@ -255,6 +458,14 @@ static void json_start_of(Json *j, const RunLog *l, int k) {
         json_open(j, NULL, '{');
         json_str(j, "class", s->peak[i].name);
         json_real(j, "bytes", s->peak[i].bytes);
+        json_close(j, '}');
+    }
+    json_close(j, ']');
+    json_open(j, "settings", '[');
+    for (int i = 0; i < s->nsettings; i++) {
+        json_open(j, NULL, '{');
+        json_str(j, "name", setting_name(s->settings[i].name));
+        json_str(j, "value", s->settings[i].text);
         json_close(j, '}');
     }
     json_close(j, ']');

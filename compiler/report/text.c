@@ -157,6 +157,11 @@ void report_predict_text(FILE *f, const Plan *p, Moment m, bool color) {
     fits_line(f, p, color);
     arena_line(f, p, u);
     library_lines(f, p);
+    if (p->npolicies) {
+        fputs("  policy   ", f);
+        report_printable(f, report_policies(p));
+        fputc('\n', f);
+    }
     if (m.program >= 0) {
         moment_line(f, p, m, u);
         holders_line(f, p, m, u, "activations and temporaries in", CLASSES_OF_MODULES);
@@ -170,8 +175,8 @@ void report_predict_text(FILE *f, const Plan *p, Moment m, bool color) {
 void report_advice_text(FILE *f, const Plan *p, const Advice *x) {
     double step = live_step(p).step_us;
     if (x->command)
-        fprintf(f, "  fastest that fits: %s (step %s, %+.1f %% on this one)\n", x->command,
-                figure_time(p->arena, x->step_us), step > 0 ? 100 * (x->step_us / step - 1) : 0);
+        fprintf(f, "  fastest that fits: %s (step %s, %s on this one)\n", x->command, figure_time(p->arena, x->step_us),
+                step > 0 ? figure_change(p->arena, step, x->step_us, 1) : "0 %");
     else if (x->least)
         fprintf(f, "  no plan fits: the smallest arena found has %s; give more ranks (--world) or a smaller model\n",
                 figure_bytes(p->arena, (double)x->least));

@@ -842,10 +842,23 @@ __asm__(".pushsection .rodata\n"
         ".popsection\n");
 extern const char sc_plan_json_begin[], sc_plan_json_end[];
 
+static const sc_option_info options[] = {
+    {"batch", "8"},
+    {"dim", "16"},
+    {"hidden", "64"},
+    {"lr", "0.003"},
+    {"precision", "bf16"},
+    {"seq", "32"},
+    {"vocab", "256"},
+    {"window", "4"},
+};
 const sc_build sc_this_build = {
     .name = "mlp",
     .model_file = "models/mlp.lua",
     .target = "cpu",
+    .compiler = SC_COMPILER,
+    .options = options,
+    .noptions = 8,
     .deterministic = 1,
     .world = 2,
     .nodes = 1,

@@ -16,6 +16,7 @@
 typedef enum {
     HEADING,
     HELP,
+    VERSION,
     FLAG,       /* bool: true */
     TEXT,       /* const char * */
     NAMES,      /* adds to Names; the names that follow belong there too */
@@ -168,6 +169,7 @@ static const Row rows[] = {
     {"interleave", "SEED", "Run events in a random legal order", SETS(WHOLE, debug.interleave), FROM(0, ANY)},
     {.doc = ""},
     {"help", NULL, "Show this", .kind = HELP},
+    {"version", NULL, "Say which compiler made this program", .kind = VERSION},
 };
 
 enum { ROWS = sizeof rows / sizeof *rows, FIRST_KEY = 256 };
@@ -310,6 +312,10 @@ static error_t parse_option(int key, char *arg, struct argp_state *s) {
     switch (r->kind) {
     case HEADING: break;
     case HELP: argp_state_help(s, stdout, ARGP_HELP_STD_HELP); break;
+    case VERSION:
+        printf("%s, %s for %s: made by %s\n", p->b->name, p->b->model_file, p->b->target,
+               p->b->compiler ? p->b->compiler : "shardc");
+        exit(0);
     case FLAG: *(bool *)to = true; break;
     case TEXT: *(const char **)to = arg; break;
     case NAMES: add_name(p->last = to, arg); break;

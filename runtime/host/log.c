@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { LINE_BYTES = 2048, FIGURE_BYTES = 64 }; /* beside the names of metrics */
+enum { LINE_BYTES = 8192, FIGURE_BYTES = 64 }; /* beside the names of metrics */
 
 _Noreturn static void fail(const char *path, int error) {
     die("cannot write the log %s: %s; free space or name another file with --log", path, strerror(error));

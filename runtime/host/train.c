@@ -346,8 +346,9 @@ static void print_beginning(const Trainer *t) {
     const TokenSet *s = &t->run->train;
     int64_t params = 0, tokens = (int64_t)per_step(t, t->train.layout.tokens);
     for (int i = 0; i < t->b->nparams; i++) params += t->b->params[i].buffer ? 0 : t->b->params[i].numel;
-    printf("model    %s (%s), %s parameters, on %s: %d rank%s", t->b->name, t->b->model_file,
-           grouped((double)params, a), t->b->target, t->b->world, t->b->world == 1 ? "" : "s");
+    printf("model    %s (%s%s%s), %s parameters, on %s: %d rank%s", t->b->name, t->b->model_file,
+           t->b->policy ? ", policy " : "", t->b->policy ? t->b->policy : "", grouped((double)params, a), t->b->target,
+           t->b->world, t->b->world == 1 ? "" : "s");
     if (threads_compute(t->b)) printf(" of %d thread%s", t->b->threads, t->b->threads == 1 ? "" : "s");
     printf("\n");
     sc_describe_device(t->r, device, sizeof device);
@@ -426,6 +427,45 @@ static double predicted_step(const Trainer *t) {
     return ns * 1e-9;
 }
 
+/* "train.bin", "train-0.bin and 7 more" */
+static void log_files(Log *l, const char *name, const Names *files) {
+    char text[256];
+    if (!files->n) return;
+    if (files->n == 1)
+        snprintf(text, sizeof text, "%.200s", files->at[0]);
+    else
+        snprintf(text, sizeof text, "%.200s and %d more", files->at[0], files->n - 1);
+    log_text(l, name, text);
+}
+
+/* What tells this run from others. Options of the model, and who decides its policies, were fixed when it was built. */
+static void log_options(Trainer *t) {
+    const Options *o = t->o;
+    Log *l = &t->log;
+    log_number(l, "lr", o->lr);
+    log_whole(l, "batch", t->run->global_batch);
+    log_whole(l, "seed", (int64_t)t->run->seed);
+    log_files(l, "data", &o->data);
+    log_files(l, "val_data", &o->val_data);
+    log_files(l, "weights", &o->weights);
+    log_whole(l, "accumulate", o->accumulate);
+    log_text(l, "schedule", t->b->schedule ? t->b->schedule : "constant");
+    log_whole(l, "warmup", o->warmup);
+    log_whole(l, "total", o->total);
+    log_number(l, "weight_decay", o->weight_decay);
+    log_number(l, "clip", o->clip);
+    if (t->b->policy) log_text(l, "policy", t->b->policy);
+    static const char *const told[] = {"lr", "batch", "accumulate", "warmup", "total", "weight_decay", "clip"};
+    for (int i = 0; i < t->b->noptions; i++) {
+        char name[64];
+        bool again = false; /* the run has a say in it, and has said it above */
+        for (size_t k = 0; k < sizeof told / sizeof *told; k++) again |= !strcmp(t->b->options[i].name, told[k]);
+        if (again) continue;
+        snprintf(name, sizeof name, "option %.50s", t->b->options[i].name);
+        log_text(l, name, t->b->options[i].value);
+    }
+}
+
 /* The first line of a run, or of a part of it: what began, where, and what was predicted of it. */
 static void log_start(Trainer *t) {
     char now[32] = "";
@@ -452,6 +492,7 @@ static void log_start(Trainer *t) {
     if (t->run->train.n)
         log_whole(&t->log, "epoch",
                   t->run->train.windows * (tokens ? t->train.layout.tokens / t->train.layout.batch : 1));
+    log_options(t);
     end_line(t);
 }
 

@@ -85,7 +85,7 @@ class Chart {
     this.fit();
     c.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
     c.fillStyle = colour.ground;
-    c.fillRect(0, 0, this.width, this.height);
+    c.fillRect(0, 0, this.width + 1, this.height + 1); // both may be fractions
     c.font = "11px system-ui, sans-serif";
     c.lineWidth = 1;
     c.textAlign = "end";
@@ -251,4 +251,4 @@ function short(x) {
   for (const [one, name] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e4, "k"]]) if (size >= one) return Number((x / (one === 1e4 ? 1e3 : one)).toPrecision(5)) + name;
   return x && size < 1e-3 ? x.toExponential(2).replace(/\.?0+e/, "e") : String(Number(x.toPrecision(5)));
 }
-function tickText(figure, x) { return figure.unit === "s" ? x >= 1 || !x ? short(x) + " s" : x >= .9995e-3 ? short(x * 1e3) + " ms" : short(x * 1e6) + " µs" : short(x); }
+function tickText(figure, x) { return figure.unit === "s" ? x >= 1 || !x ? short(x) + " s" : x >= .9995e-3 ? short(x * 1e3) + " ms" : short(x * 1e6) + " us" : short(x); }

@@ -23,7 +23,7 @@ function readRuns(text) {
 // What every program logs and has a curve, in this order; what the model logs stands behind the first MODEL_AT of them.
 const MODEL_AT = 4;
 const KNOWN = [["steps", "loss", "loss"], ["validations", "val_loss", "validation loss"], ["steps", "grad_norm", "gradient norm"], ["steps", "lr", "learning rate"],
-  ["steps", "tok_s", "tokens a second"], ["steps", "samples_s", "samples a second"], ["steps", "seconds", "time of a step"],
+  ["steps", "tok_s", "tok/s"], ["steps", "samples_s", "samples/s"], ["steps", "seconds", "time of a step"],
   ["steps", "tokens", "tokens seen"], ["steps", "samples", "samples seen"], ["steps", "scale", "loss scale"], ["steps", "skipped", "skipped by the loss scaler"],
   ["validations", "seconds", "time of a validation"], ["validations", "val_targets", "targets of a validation"]];
 
@@ -98,7 +98,7 @@ function secondsText(x) {
   if (x >= 3600) return Math.floor(x / 3600) + " h " + String(Math.floor(x / 60) % 60).padStart(2, "0") + " min";
   if (x >= 60) return Math.floor(x / 60) + " min " + String(Math.floor(x % 60)).padStart(2, "0") + " s";
   if (x >= .9995) return x.toPrecision(4) + " s";
-  return x >= .9995e-3 ? (x * 1e3).toPrecision(4) + " ms" : (x * 1e6).toPrecision(4) + " µs";
+  return x >= .9995e-3 ? (x * 1e3).toPrecision(4) + " ms" : (x * 1e6).toPrecision(4) + " us";
 }
 function bytesText(x) {
   for (const [one, name] of [[2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]]) if (x >= .9995 * one) return (x / one).toFixed(1) + " " + name;

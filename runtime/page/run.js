@@ -63,15 +63,26 @@ function toggle(run) {
   reading();
 }
 
+// A cell of a run's column; without attributes it has no value.
+function cell(run, attributes, text) {
+  const td = make("td", { "data-name": run.label, ...(attributes ? { "data-run": run.index, ...attributes } : { class: "dim" }) }, attributes ? text : "—");
+  td.style.setProperty("--of", "var(--run-" + run.index % 8 + ")");
+  return td;
+}
+// A table wider than its place has a line for each of its runs.
+function fit(table) { if (table.scrollWidth > table.parentElement.clientWidth) table.classList.add("stacked"); }
+
 // ── final values: a row a figure, a column a run ──
 function totals() {
   const rows = [], row = (key, name, of) => {
     const cells = data.runs.map(of);
     if (cells.every(c => c === null || c === undefined)) return;
-    rows.push(make("tr", {}, make("th", { scope: "row" }, named(name)), ...cells.map((c, i) => c === null || c === undefined ? make("td", { class: "dim" }, "—")
-      : make("td", { "data-key": key, "data-run": i, "data-value": c[0], title: c[2] }, c[1]))));
+    rows.push(make("tr", {}, make("th", { scope: "row" }, named(name)), ...cells.map((c, i) => cell(data.runs[i], c && { "data-key": key, "data-value": c[0], title: c[2] }, c && c[1]))));
   };
   const value = (x, text, title) => x > 0 || x < 0 || x === 0 ? [x, text, title] : null, bytes = x => x > 0 ? [x, bytesText(x), grouped(x) + " B"] : null;
+  const settings = [...new Set(data.runs.flatMap(run => run.last ? run.last.settings.map(s => s[0]) : []))].map(name => [name, data.runs.map(run => run.last && (run.last.settings.find(s => s[0] === name) || [])[1])]);
+  const differs = ([, values]) => values.some(v => v !== values[0]), setting = ([name, values]) => row("setting " + name, name.replace(/^option /, ""), run => values[run.index] === undefined || values[run.index] === null ? null : [values[run.index], values[run.index]]);
+  settings.filter(differs).forEach(setting); // what tells the runs apart comes first, what they have in common last
   const column = (table, key) => run => run[table].column.get(key);
   const steps = run => run.steps.x.step;
   row("steps", "steps logged", run => [run.steps.lines, grouped(run.steps.lines)]);
@@ -82,7 +93,7 @@ function totals() {
     row(key + "_last", name + ", last", run => !has(run) ? null : c(run).last === null ? ["null", "not finite"] : value(c(run).last, numberText(c(run).last)));
     row(key + "_best", name + ", best", run => has(run) ? value(c(run).least, numberText(c(run).least) + " at step " + grouped(c(run).least_step)) : null);
   }
-  for (const [key, name] of [["tok_s", "tokens a second, median"], ["samples_s", "samples a second, median"]])
+  for (const [key, name] of [["tok_s", "tok/s, median"], ["samples_s", "samples/s, median"]])
     row(key, name, run => { const c = column("steps", key)(run); return c && c.n ? value(c.median, numberText(c.median)) : null; });
   row("seconds", "time of steps and validations", run => [run.seconds, secondsText(run.seconds)]);
   row("restarts", "restarts", run => [run.restarts.length, run.restarts.length ? grouped(run.restarts.length) + " at step " + run.restarts.map(s => grouped(s.step)).join(", ") : "0"]);
@@ -100,6 +111,7 @@ function totals() {
   for (const f of data.figures)
     if (f.metric || ["grad_norm", "lr", "scale"].includes(f.key))
       row((f.metric ? "metric " : "last ") + f.key, f.title + ", last", run => { const c = columnOf(run, f); return !c || !c.n ? null : c.last === null ? ["null", "not finite"] : [c.last, numberText(c.last)]; });
+  settings.filter(s => !differs(s)).forEach(setting);
   $("totals").replaceChildren(make("thead", {}, make("tr", {}, make("td"), ...data.runs.map(run => make("th", { scope: "col" }, named(run.label))))), make("tbody", {}, ...rows));
 }
 
@@ -117,7 +129,14 @@ function build() {
   labels();
 }
 function labels() { for (const chart of charts) chart.canvas.setAttribute("aria-label", chart.sentence()); }
-function arrange() { charts.forEach(chart => chart.resize()); request(); }
+function arrange() {
+  charts.forEach(chart => chart.resize());
+  for (const id of ["at", "totals"]) {
+    $(id).classList.remove("stacked");
+    fit($(id));
+  }
+  request();
+}
 
 let asked = false;
 function request() {
@@ -151,10 +170,11 @@ function reading() {
       return $("at").replaceChildren(make("tbody", {}, make("tr", {}, make("td", { class: "dim" }, "Point at a curve, or press full stop."))));
     const rows = charts.map(chart => make("tr", {}, make("th", { scope: "row" }, named(chart.figure.title)), ...runs.map(run => {
       const at = chart.value(run, cursor);
-      return at ? make("td", { "data-figure": chart.figure.key, "data-table": chart.figure.table, "data-run": run.index, "data-step": at.last, "data-value": at.value === null ? "null" : at.value, title: spanText(chart, at) },
-        at.value === null ? "—" : valueText(chart.figure, at.value)) : make("td", { class: "dim" }, "—");
+      return cell(run, at && { "data-figure": chart.figure.key, "data-table": chart.figure.table, "data-step": at.last, "data-value": at.value === null ? "null" : at.value, title: spanText(chart, at) },
+        at && valueText(chart.figure, at.value));
     })));
     $("at").replaceChildren(make("thead", {}, make("tr", {}, make("td"), ...runs.map(run => make("th", { scope: "col" }, named(run.label))))), make("tbody", {}, ...rows));
+    fit($("at"));
   });
 }
 function spanText(chart, at) {
@@ -239,8 +259,12 @@ function pointers(chart) {
     }
     request();
   });
-  canvas.addEventListener("pointerup", () => {
+  canvas.addEventListener("pointerup", event => {
     const range = drag && drag.range ? state.range : null;
+    if (drag && !drag.moved) { // a finger does not hover
+      hover(chart, at(event), event);
+      sheet(state.cursor !== null);
+    }
     drag = state.range = null;
     if (range) view(Math.min(...range), Math.max(...range));
     request();
@@ -258,6 +282,9 @@ function pointers(chart) {
   }, { passive: false });
 }
 
+// In a narrow window the values at the cursor come up from below.
+function sheet(open) { document.querySelector("aside").classList.toggle("sheet", open); }
+
 function hover(chart, px, event) {
   const inside = px >= LEFT && px <= chart.width - RIGHT, tip = $("tip");
   if (inside) setCursor(chart.at(px));
@@ -274,7 +301,7 @@ function keys() {
   const actions = {
     w: () => zoom(1 / 1.25, middle()), s: () => zoom(1.25, middle()), a: () => pan(-part(.12)), d: () => pan(part(.12)), ArrowLeft: () => pan(-part(.12)), ArrowRight: () => pan(part(.12)),
     ",": () => step(-1), ".": () => step(1), l: () => setLog(!state.log), x: () => setAxis(axes[(axes.indexOf(state.axis) + 1) % 3]), 0: whole, "?": () => $("help").showModal(),
-    Escape: () => { $("tip").hidden = true; setCursor(null); }, "+": () => zoom(1 / 1.25, middle()), "-": () => zoom(1.25, middle()),
+    Escape: () => { $("tip").hidden = true; setCursor(null); sheet(false); }, "+": () => zoom(1 / 1.25, middle()), "-": () => zoom(1.25, middle()),
   };
   document.addEventListener("keydown", event => {
     if (event.ctrlKey || event.metaKey || event.altKey || $("help").open) return;
@@ -345,6 +372,7 @@ function start() {
   $("theme").addEventListener("click", () => theme(document.documentElement.dataset.theme === "dark" ? "light" : "dark"));
   $("help-open").addEventListener("click", () => $("help").showModal());
   $("help-close").addEventListener("click", () => $("help").close());
+  $("sheet-close").addEventListener("click", () => sheet(false));
   let before = "";
   addEventListener("beforeprint", () => {
     before = document.documentElement.dataset.theme;

@@ -310,6 +310,22 @@ static void peak_add(RunLog *l, RunStart *s, const char *name, double bytes) {
     s->peak[s->npeak++] = (RunClass){copied(&l->memory, name), bytes};
 }
 
+static void setting_add(RunLog *l, RunStart *s, const char *name, const char *text) {
+    if (s->nsettings == s->settings_cap) {
+        int cap = s->settings_cap ? 2 * s->settings_cap : 16;
+        s->settings = more(&l->memory, s->settings, (size_t)s->nsettings * sizeof *s->settings,
+                           (size_t)cap * sizeof *s->settings);
+        s->settings_cap = cap;
+    }
+    s->settings[s->nsettings++] = (RunSetting){copied(&l->memory, name), copied(&l->memory, text)};
+}
+
+const char *run_log_setting(const RunStart *s, const char *name) {
+    for (int i = 0; i < s->nsettings; i++)
+        if (!strcmp(s->settings[i].name, name)) return s->settings[i].text;
+    return NULL;
+}
+
 static bool about(RunLog *l, void *context, const char *name, Kind kind, double x, const char *text) {
     About *a = context;
     const struct {
@@ -330,18 +346,30 @@ static bool about(RunLog *l, void *context, const char *name, Kind kind, double 
                    {"device_bytes_predicted", &a->predicted},
                    {"device_bytes_used", &a->used}};
     if (kind == TEXT) {
-        if (!strcmp(name, "model")) a->how.model = (char *)text, a->start = true;
-        if (!strcmp(name, "target")) a->how.target = (char *)text;
-        if (!strcmp(name, "start")) a->how.started = (char *)text;
+        char **to = !strcmp(name, "model")    ? &a->how.model
+                    : !strcmp(name, "target") ? &a->how.target
+                    : !strcmp(name, "start")  ? &a->how.started
+                                              : NULL;
+        if (to) *to = (char *)text;
+        if (!to && a->start) setting_add(l, &a->how, name, text);
+        a->start |= to == &a->how.model;
     }
     a->validation |= !strcmp(name, "val_loss");
     if (kind != NUMBER) return true;
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        if (!strcmp(name, numbers[i].name) && !(a->seen >> i & 1)) {
-            a->seen |= 1u << i;
-            *numbers[i].to = x;
-        }
-    if (a->start && !strncmp(name, "peak ", 5)) peak_add(l, &a->how, name + 5, x);
+    bool known = false, peak = !strncmp(name, "peak ", 5);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        if (strcmp(name, numbers[i].name)) continue;
+        known = true;
+        if (a->seen >> i & 1) continue;
+        a->seen |= 1u << i;
+        *numbers[i].to = x;
+    }
+    if (a->start && peak) peak_add(l, &a->how, name + 5, x);
+    if (a->start && !peak && !known) {
+        char number[32];
+        snprintf(number, sizeof number, "%.9g", x);
+        setting_add(l, &a->how, name, number);
+    }
     a->has_step |= !strcmp(name, "step");
     a->samples |= !strcmp(name, "samples");
     a->has_position |= !strcmp(name, "samples") || !strcmp(name, "tokens");

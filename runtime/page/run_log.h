@@ -48,6 +48,11 @@ typedef struct {
     double bytes;
 } RunClass;
 
+/* What a run was given: "lr", "batch", "option precision". */
+typedef struct {
+    char *name, *text; /* as people read it */
+} RunSetting;
+
 /* How the program was started: the first time, or to go on from a saved state. */
 typedef struct {
     int64_t step; /* done before */
@@ -59,6 +64,8 @@ typedef struct {
     double epoch;                  /* tokens or samples of a pass over the data; 0: not known */
     RunClass *peak;                /* as predicted */
     int npeak, peak_cap;
+    RunSetting *settings; /* in the log's order; none: the log is older than this */
+    int nsettings, settings_cap;
 } RunStart;
 
 typedef struct {
@@ -85,6 +92,7 @@ const RunColumn *run_log_column(const RunTable *t, const char *name); /* NULL: n
 double run_log_median(const RunColumn *c);                            /* of a column that keeps all; NaN: none */
 /* Starts after the first line's: the run went on from a state that was saved. A log may begin with one. */
 int run_log_restarts(const RunLog *l);
+const char *run_log_setting(const RunStart *s, const char *name); /* NULL: it does not say */
 static inline bool run_log_is_restart(const RunLog *l, int k) {
     return k > 0 || l->starts[k].step > 0;
 }

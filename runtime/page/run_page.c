@@ -126,7 +126,15 @@ static void put_start(FILE *f, const RunLog *l, int k) {
     put_member(f, "host", s->host);
     put_member(f, "usable", s->usable);
     put_member(f, "epoch", s->epoch);
-    fputs(",\"peak\":[", f);
+    fputs(",\"settings\":[", f);
+    for (int i = 0; i < s->nsettings; i++) {
+        fputs(i ? ",[" : "[", f);
+        put_text(f, s->settings[i].name);
+        putc(',', f);
+        put_text(f, s->settings[i].text);
+        putc(']', f);
+    }
+    fputs("],\"peak\":[", f);
     for (int i = 0; i < s->npeak; i++) {
         fputs(i ? ",{\"name\":" : "{\"name\":", f);
         put_text(f, s->peak[i].name);

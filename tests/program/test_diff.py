@@ -402,3 +402,26 @@ def test_wrong_input():
         rc, out, err = command([SHARDC, "diff", *(names.get(x, x) for x in args)])
         check(rc == code and text in err and not out, "%s: exit %d, %s%s" % (args, rc, out, err))
     return "%d command lines" % len(WRONG)
+
+
+def test_nothing_is_shown_as_a_change_of_zero():
+    """A difference that rounds to 0 where it is shown is the same; one whose share rounds to 0 says less than what is shown."""
+    folder = scratch("diff")
+    plan = json.loads(shardc("inspect", os.path.join(ROOT, "models", "gpt2.lua"), "--world", "2", "--set", "layers=2", "--format", "json"))
+    paths = [os.path.join(folder, n) for n in ("zero-a.plan.json", "zero-b.plan.json")]
+    for sign in (1, -1):
+        for path, us, size in zip(paths, (0, .02 * sign), (0, 256 * sign)):
+            other = json.loads(json.dumps(plan))
+            micro = next(p for p in other["programs"] if p["name"] == "micro")
+            micro["step_us"] += us
+            micro["exposed_us"] += us
+            micro["events"][-1]["duration_us"] += us
+            other["arenas"]["device"]["bytes"] += size + 4096
+            other["peak"]["bytes"] += size + 4096
+            with open(path, "w") as f:
+                json.dump(other, f)
+        for args in ([], ["--all"]):
+            text = shardc("diff", *paths, *args)
+            check(not re.search(r"[-+]0(\.0+)? ?(us|ms|s|B)\b|[-+]0\.0+ %", text), "a change of zero is shown:\n" + text)
+            check(re.search(r"^  step .*  the same$", text, re.M) and re.search(r"^  exposed communication .*  the same$", text, re.M), "a step is not the same:\n" + text)
+            check(re.search(r"^  peak \(device arena\) .* %s256B +%s<0\.01 %%$" % ((r"\+",) * 2 if sign > 0 else ("-", "-")), text, re.M), "the peak:\n" + text)

@@ -118,11 +118,11 @@ TOTALS = "[...document.querySelectorAll('#totals td[data-key]')].map(e => [e.dat
 def totals(b, logs):
     shown = b.run(TOTALS)
     want = {(k, i): v for i, log in enumerate(logs) for k, v in finals(log).items()}
-    check({(k, i) for k, i, _, _ in shown} == set(want), "final values differ: %s" % sorted({(k, i) for k, i, _, _ in shown} ^ set(want))[:8])
-    for key, i, value, text in shown:
+    check({(k, i) for k, i, _, _ in shown if not k.startswith("setting ")} == set(want), "final values differ: %s" % sorted({(k, i) for k, i, _, _ in shown if not k.startswith("setting ")} ^ set(want))[:8])
+    for key, i, value, text in (x for x in shown if not x[0].startswith("setting ")):
         check(near(value, want[key, i]), "%s of run %d is shown as %s, the log says %s" % (key, i, value, want[key, i]))
         digits = re.match(r"[−-]?[\d,.]+", text)  # as people read it: at least three digits are right
-        unit = 1e3 if re.match(r"[\d.]+ ms", text) else 1e6 if re.match(r"[\d.]+ µs", text) else 1
+        unit = 1e3 if re.match(r"[\d.]+ ms", text) else 1e6 if re.match(r"[\d.]+ us", text) else 1
         read = float(digits[0].replace("−", "-").replace(",", "")) if digits and not re.search(r"[KMG]iB|e| min| h ", text) else value * unit
         check(abs(read - value * unit) <= 5e-3 * abs(value * unit) + 5e-3 * (unit > 1 or key == "ratio"), "%s: %s is printed as %s" % (key, value, text))
     return len(shown)
@@ -342,11 +342,12 @@ def test_text_and_json():
         starts = [line for line in log if "model" in line]
         check([(s["usable_bytes"], [(c["class"], c["bytes"]) for c in s["peak"]]) for s in run["starts"]] == [(500000, [("parameters", 20000), ("optimizer state", 40000), ("activations", 60000)])] * len(starts), "memory: %s" % run["starts"])
         check([(s["step"], s["model"], s["predicted_step_s"], s["start"]) for s in run["starts"]] == [(s["step"], s["model"], s["predicted_step_s"], s["start"]) for s in starts], "starts: %s" % run["starts"])
-    text = shardc("report", a, c)
+    text = shardc("report", a)
     want = finals(logs[0])
-    for line in (r"^These runs are of different models: net, other\. ", r"a\.jsonl: net on cpu, 2 ranks$", r"^  steps +60, 1 to 60 of 60; 1 restart at step 20$",
+    check(shardc("report", a, c).startswith("These runs are of different models: net, other. Their losses"), "other models are not told")
+    for line in (r"a\.jsonl: net on cpu, 2 ranks$", r"^  steps +60, 1 to 60 of 60; 1 restart at step 20$",
                  r"^  loss +%.6g first, %.6g last, %.6g best at step \d+$" % (want["loss_first"], want["loss_last"], want["loss_best"]), r"^  val_loss +%.6g first" % want["val_loss_first"],
-                 r"^  tok_s +%s median$" % format(round(want["tok_s"]), ","), r"^  time +[\d.]+ m?s in steps and validations$", r"^  step +%.1f ms median, 9\.5 ms predicted: %.2f times as long$" % (1e3 * want["actual_s"], want["ratio"]),
+                 r"^  tok/s +%s median$" % format(round(want["tok_s"]), ","), r"^  time +[\d.]+ m?s in steps and validations$", r"^  step +%.1f ms median, 9\.5 ms predicted: %.2f times as long$" % (1e3 * want["actual_s"], want["ratio"]),
                  r"^  arena +123,456 B predicted, 123,456 B allocated, on each rank; 77 B of host memory; 500,000 B usable on the device$", r"^  peak +parameters 20,000 B, optimizer state 40,000 B, activations 60,000 B$", r"^  data +3,840 tokens, 0\.768 passes over the data$", r"^  metric +accuracy: "):
         check(re.search(line, text, re.M), "no line like %s in\n%s" % (line, text))
     check("different models" not in shardc("report", a) and shardc("report", a, "--format", "text") == shardc("report", a), "one run")
@@ -359,7 +360,7 @@ def test_text_and_json():
                 '{"step": 9, "loss": 3.5, "samples": 8, "samples_s": 3.5, "seconds": 0.25, "scale": 1024, "skipped": 0, "x": -1}\n{"step": 10, "loss": null, "samples": 12, "samples_s": 3, "seconds": 1, "x": null}\n'
                 '{"step": 10, "device_bytes_predicted": 1000, "device_bytes_used": 950}\n')
     text = shardc("report", c)
-    for line in (r"^  steps +3, 8 to 10; 0 restarts$", r"^  loss +3\.5 first, not finite last, 3\.5 best at step 9$", r"^  samples_s +3 median$", r"^  process +1,000 B predicted, 950 B used", r"^  data +12 samples$", r"^  step +500\.0 ms median$", r"metric +x: -1 first, nan last"):
+    for line in (r"^  steps +3, 8 to 10; 0 restarts$", r"^  loss +3\.5 first, not finite last, 3\.5 best at step 9$", r"^  samples/s +3 median$", r"^  process +1,000 B predicted, 950 B used", r"^  data +12 samples$", r"^  step +500\.0 ms median$", r"metric +x: -1 first, nan last"):
         check(re.search(line, text, re.M), "no line like %s in\n%s" % (line, text))
     run = json.loads(shardc("report", c, "--format", "json"))["runs"][0]
     check(run["figures"][0]["last"] is None and run["samples"] == 12 and run["starts"] == [] and run["device_bytes_used"] == 950, "%s" % run)
@@ -379,6 +380,43 @@ def test_text_and_json():
     os.close(master)
     check(p.returncode == 2 and "--format html writes a page for a browser: write it to a file, -o run.html" in p.stderr, p.stderr)
     check(shardc("report", a, "--format", "html").startswith("<!DOCTYPE html>"), "to a pipe the page is written")
+
+
+def test_several_runs_are_one_table():
+    """Options that differ are its first columns, in the log's order; what is the same stands above, and neither is left out."""
+    folder = scratch("report")
+    given = [dict(lr=1e-3, batch=16, seed=1, data="a.bin", clip=1), dict(lr=2e-3, batch=32, seed=1, data="b.bin", clip=1), dict(lr=1e-3, batch=16, seed=3, data="a.bin", clip=1, weights="w")]
+    given = [dict(g, **{"option precision": p, "option layers": "4"}) for g, p in zip(given, ("fp32", "bf16", "bf16"))]
+    paths, logs = [os.path.join(folder, "run%d.jsonl" % k) for k in range(3)], []
+    for k, path in enumerate(paths):
+        log = made(path, 40 + 10 * k, restarts=(20,) if k == 1 else (), seed=k + 1, accuracy=1)
+        for line in log:
+            if "model" in line:
+                line.update(given[k])
+        logs.append(log)
+        with open(path, "w") as f:
+            f.writelines(json.dumps(line) + "\n" for line in log)
+    text = shardc("report", *paths)
+    head, body = text.split("\n\n")[:2]
+    check(head.startswith("the same in all runs: model=net target=cpu ranks=2 clip=1 layers=4"), "the same are: " + head)
+    rows = [re.split(r"  +", line.strip()) for line in body.split("\n")]
+    check(rows[0] == ["run", "lr", "batch", "seed", "data", "precision", "weights", "steps", "loss", "best", "val_loss", "best", "tok/s", "step", "predicted", "accuracy"], "columns are %s" % rows[0])
+    for k, (row, log) in enumerate(zip(rows[1:], logs)):
+        want, g = finals(log), given[k]
+        check(row[:7] == ["run%d.jsonl" % k, "%g" % g["lr"], str(g["batch"]), str(g["seed"]), g["data"], g["option precision"], g.get("weights", "-")], "run %d is %s" % (k, row))
+        figures = ["%d%s" % (40 + 10 * k, ", 1 restart" if k == 1 else "")] + ["%.6g" % want[f] for f in ("loss_last", "loss_best", "val_loss_last", "val_loss_best")]
+        check(row[7:12] == figures and row[12] == format(round(want["tok_s"]), ","), "run %d is %s, wanted %s" % (k, row, figures))
+    check(len({len(line) for line in body.split("\n")}) == 1, "the columns do not stand below each other:\n" + body)
+    settings = [r["starts"][-1]["settings"] for r in json.loads(shardc("report", *paths, "--format", "json"))["runs"]]
+    check([{x["name"]: x["value"] for x in s} for s in settings] == [{k.removeprefix("option "): v if isinstance(v, str) else "%g" % v for k, v in g.items()} for g in given], "JSON says %s" % settings)
+    page = os.path.join(folder, "runs.html")
+    shardc("report", *paths, "-o", page)
+    with Browser() as b:
+        b.open(page)
+        names = b.run("[...document.querySelectorAll('#totals tbody tr')].map(e => e.querySelector('th').textContent)")
+        check(names[:6] == ["lr", "batch", "seed", "data", "precision", "weights"] and names[-2:] == ["clip", "layers"], "rows are %s" % names)
+        check(b.run("[...document.querySelectorAll('#totals tbody tr:first-child td')].map(e => e.textContent)") == ["0.001", "0.002", "0.001"], "learning rates")
+        quiet(b, page)
 
 
 HOSTILE = [HOSTILE_METRIC, "<img src=x onerror='window.ran = 1'>", "a\"b'c`d${window.ran = 1}", "line one\nline two\u2028three", "\u202emrof txet\u202c שלום", "<!--<script>", "</script ", "&lt;b&gt;",

@@ -1,5 +1,6 @@
 // ── axis.js: a canvas with a time axis: what all timelines share. Changes nothing but its canvas. ───────────────────────────
-// x = left + (t - t0) * scale for every section. Whatever is narrower than a pixel is drawn as one pixel.
+// x = left + (t - t0) * scale for every section. What is narrower than a pixel is drawn by what it covers: a pixel of a row is filled as far up
+// as it is covered, by the colour that covers most of it, but never so little that nothing is seen.
 
 const LEFT = 150, RULER = 24, GAP = 22, MEMORY = 170;
 
@@ -73,7 +74,7 @@ class Axis {
   }
 
   tickText(t) {
-    const unit = this.extent() >= 1e6 ? ["s", 1e6] : this.extent() >= 1e3 ? ["ms", 1e3] : ["µs", 1];
+    const unit = this.extent() >= 1e6 ? ["s", 1e6] : this.extent() >= 1e3 ? ["ms", 1e3] : ["us", 1];
     return (t / unit[1]).toFixed(Math.max(0, Math.min(9, -Math.floor(Math.log10(this.ticks.step / unit[1] * 1.0001))))) + " " + unit[0];
   }
 
@@ -133,41 +134,57 @@ class Axis {
     }
   }
 
+  // What is narrower than a pixel, of a row between y and y + h: add(from, to, key) in ascending order, in pixels, passed(from, to) of what
+  // is wider, which the caller draws, then flush(). A pixel has the colour of the key with most weight. least: pixels of the height that are filled
+  // for however little; low(key): how many lower it ends.
+  narrow(y, h, least, { fill, weight, low = () => 0 }) {
+    const c = this.context;
+    let pixel = -1, covered = 0, key = -1, most = 0;
+    const flush = () => {
+      const full = most > 0 ? h - low(key) : 0, high = Math.min(full, Math.max(least, Math.round(covered * full)));
+      if (high > 0) { c.fillStyle = fill(key); c.fillRect(pixel, y + h - high, 1, high); }
+      covered = most = 0;
+    };
+    const add = (from, to, k) => {
+      for (let x = Math.floor(from); x < to || x === from; x++) {
+        if (x !== pixel) { flush(); pixel = x; }
+        const part = Math.max(Math.min(x + 1, to) - Math.max(x, from), 1e-9), w = weight ? weight(k, part) : part;
+        covered += part;
+        if (w > most) { most = w; key = k; }
+      }
+    };
+    const passed = (from, to) => { // it covers the rest of the pixel that it begins in, and a part of the one that it ends in
+      if (Math.floor(from) === pixel) covered += Math.floor(from) + 1 - from;
+      flush();
+      pixel = Math.floor(to);
+      covered = to - pixel;
+    };
+    return { add, passed, flush };
+  }
+
   // Events of { order, starts, ends } between y and y + h. look: fill(e), a colour; low(e), how many pixels lower it begins; weight(e, length),
   // of the events in a pixel the one with most is seen; underlined(e); text(e).
   strip(row, y, h, look) {
     const c = this.context, { t0, t1 } = this.state, n = row.order.length, scale = this.scale, min = t0 - LEFT / scale;
-    let pixel = -1, seen = -1, most = 0;
-    const bar = (e, x, wide) => {
-      const low = look.low ? look.low(e) : 0;
-      c.fillStyle = look.fill(e);
-      c.fillRect(x, y + low, wide, h - low);
-    };
-    const flush = () => {
-      if (seen >= 0) bar(seen, pixel, 1);
-      seen = -1;
-      most = 0;
-    };
+    const { add, passed, flush } = this.narrow(y, h, 2, look);
     c.font = "11px system-ui, sans-serif";
     c.textBaseline = "middle";
     for (let k = above(row.ends, t0); k < n && row.starts[k] <= t1; k++) {
       const e = row.order[k], from = Math.max((row.starts[k] - min) * scale, LEFT - 2), to = Math.min((row.ends[k] - min) * scale, this.width + 2);
       if (to - from < 1.5) {
-        if (pixel !== Math.floor(from)) { flush(); pixel = Math.floor(from); }
-        const weight = look.weight ? look.weight(e, to - from) : to - from;
-        if (seen < 0 || weight > most) { seen = e; most = weight; }
+        add(from, to, e);
         continue;
       }
-      flush();
-      const wide = to - from > 3 ? to - from - 1 : to - from; // a line of ground between two
-      bar(e, from, wide);
+      passed(from, to);
+      const wide = to - from > 3 ? to - from - 1 : to - from, low = look.low ? look.low(e) : 0; // a line of ground between two
+      c.fillStyle = look.fill(e);
+      c.fillRect(from, y + low, wide, h - low);
       if (look.underlined(e)) {
         c.fillStyle = this.colour.ink;
         c.globalAlpha = .5;
         c.fillRect(from, y + h - 3, wide, 3);
         c.globalAlpha = 1;
       }
-      const low = look.low ? look.low(e) : 0;
       if (wide > 26) this.label(look.text(e), from, y + low, wide, h - low);
     }
     flush();
@@ -175,15 +192,18 @@ class Axis {
 
   // Where a stream stands still until an event of another stream has ended; y: the middle of its row.
   idle(p, row, y) {
-    const c = this.context, { t0, t1 } = this.state;
-    c.fillStyle = this.colour.budget;
+    const c = this.context, { t0, t1 } = this.state, { add, passed, flush } = this.narrow(y - 2, 4, 0, { fill: () => this.colour.budget });
     for (let k = Math.max(0, above(row.ends, t0)); k < row.order.length; k++) {
       const from = k ? row.ends[k - 1] : 0;
       if (from > t1) break;
       if (!p.held[row.order[k]] || row.starts[k] - from <= 0) continue;
       const wide = (row.starts[k] - from) * this.scale;
-      if (wide >= .5) c.fillRect(this.x(from), y - 2, Math.max(1, wide), 4);
+      if (wide < 1.5) { add(this.x(from), this.x(from) + wide, 0); continue; }
+      passed(this.x(from), this.x(from) + wide);
+      c.fillStyle = this.colour.budget;
+      c.fillRect(this.x(from), y - 2, wide, 4);
     }
+    flush();
   }
 
   // The event of a row whose red line lies at a time; -1: there is none.
@@ -198,19 +218,19 @@ class Axis {
     this.context.fillText(text.length > fits ? text.slice(0, Math.max(0, fits - 1)) + "…" : text, x + 4, y + h / 2 + .5);
   }
 
-  // Spans { starts, ends, n } between y and y + h; those too narrow to be seen beside the one before are left out.
+  // Spans { starts, ends, n } between y and y + h.
   spans(s, y, h, fill, text) {
-    const c = this.context, { t0, t1 } = this.state;
-    let drawn = -1;
+    const c = this.context, { t0, t1 } = this.state, { add, passed, flush } = this.narrow(y, h, 2, { fill });
     for (let k = above(s.ends, t0); k < s.n && s.starts[k] <= t1; k++) {
       const from = Math.max(this.x(s.starts[k]), LEFT - 2), to = Math.min(this.x(s.ends[k]), this.width + 2);
-      if (to < drawn + 1 && to - from < 1) continue;
-      const wide = Math.max(1, to - from - (to - from > 3 ? 1 : 0));
-      drawn = from + wide;
+      if (to - from < 1.5) { add(from, to, k); continue; }
+      passed(from, to);
+      const wide = to - from - (to - from > 3 ? 1 : 0);
       c.fillStyle = fill(k);
       c.fillRect(from, y, wide, h);
       if (wide > 14) this.label(text(k), from - 1, y, wide + 4, h);
     }
+    flush();
   }
 
   // ── memory ──
@@ -231,7 +251,8 @@ class Axis {
     for (const bytes of marks) this.context.fillRect(LEFT, Math.round(bottom - bytes * tall), this.width - LEFT, 1);
   }
 
-  // Calls each(x, until, e) for runs of pixels in which a program has one live set, that of event e; of several in a pixel the largest.
+  // Calls each(x, until, e) for runs of pixels in which a program has one live set, that of event e; of several in a pixel the largest: what a curve
+  // of memory is asked for is its peaks.
   moments(p, arena, each) {
     if (!p.leading) return;
     const m = p.memory(arena), starts = p.leading.starts, n = starts.length, right = Math.min(this.width, this.x(p.duration));

@@ -181,12 +181,11 @@ function phaseSpans(p) {
 // ── figures of both sides ────────────────────────────────────────────────────────────────────────────────────────────────────
 const MEASURES = { bytes: x => bytesText(x), time: x => timeText(x), count: x => grouped(x), share: x => x.toFixed(3) };
 function same(a, b) { return Math.abs(b - a) < 1e-6; } // as diff.h says: less than a byte or a picosecond
-function tiny(measure, a, b) { return measure === "time" && Math.abs(b - a) < .005; } // what would be shown as 0.00 µs
-function shareText(x) { return (100 * x).toFixed(x < .1 ? 2 : x < 100 ? 1 : 0) + " %"; }
+function seenSame(measure, a, b) { return same(a, b) || MEASURES[measure](Math.abs(b - a)) === MEASURES[measure](0); } // it would be shown as 0
+function shareText(x) { return x < 5e-5 ? "<0.01 %" : (100 * x).toFixed(x < .1 ? 2 : x < 100 ? 1 : 0) + " %"; }
 // "+1.2 MiB (+3.40 %)"
 function deltaText(measure, a, b) {
-  if (same(a, b)) return "the same";
-  if (tiny(measure, a, b)) return (b > a ? "+" : "−") + "< 0.01 µs";
+  if (seenSame(measure, a, b)) return "the same";
   return (b > a ? "+" : "−") + MEASURES[measure](Math.abs(b - a)) + (a !== 0 && b !== 0 ? " (" + (b > a ? "+" : "−") + shareText(Math.abs(b / a - 1)) + ")" : "");
 }
 function placesText(least, most) {

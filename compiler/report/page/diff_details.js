@@ -7,8 +7,8 @@ function broken(name) {
 }
 // A change of a figure: its sign, its amount, and whether it is for the better. less: less of it is better; null: neither is.
 function delta(measure, a, b, less) {
-  const equal = same(a, b), worse = !equal && (b > a) === less;
-  return make("span", { class: "delta" + (equal || tiny(measure, a, b) ? " dim" : less === null ? "" : worse ? " worse" : " better"), "data-delta": b - a }, equal ? "= " : b > a ? "▲ " : "▼ ", deltaText(measure, a, b),
+  const equal = seenSame(measure, a, b), worse = !equal && (b > a) === less;
+  return make("span", { class: "delta" + (equal ? " dim" : less === null ? "" : worse ? " worse" : " better"), "data-delta": b - a }, equal ? "= " : b > a ? "▲ " : "▼ ", deltaText(measure, a, b),
     equal || less === null ? "" : make("span", { class: "only-read" }, worse ? ", worse" : ", better"));
 }
 function glyph(kind, change) {
@@ -121,10 +121,10 @@ class PairDetails {
   }
 
   // ── sums: tables by class and module, those that differ first ──
-  sums(title, key, measure, most) {
-    const list = this.diff[key], size = r => same(r[1], r[2]) ? -1 : Math.abs(r[2] - r[1]);
+  sums(title, key, measure, most, list = this.diff[key]) {
+    const size = r => same(r[1], r[2]) ? -1 : Math.abs(r[2] - r[1]);
     const rows = [...list].sort((x, y) => size(y) - size(x) || y[2] - x[2] || (x[0] < y[0] ? -1 : 1)).map(([name, a, b]) =>
-      make("tr", { class: same(a, b) ? "dim" : false, "data-sum": name, "data-a": a, "data-b": b }, make("td", {}, broken(name)), make("td", { class: "number" }, MEASURES[measure](a)), make("td", { class: "number" }, MEASURES[measure](b)), make("td", { class: "number" }, delta(measure, a, b, this.less(measure)))));
+      make("tr", { class: seenSame(measure, a, b) ? "dim" : false, "data-sum": name, "data-a": a, "data-b": b }, make("td", {}, broken(name)), make("td", { class: "number" }, MEASURES[measure](a)), make("td", { class: "number" }, MEASURES[measure](b)), make("td", { class: "number" }, delta(measure, a, b, this.less(measure)))));
     if (!rows.length) return null;
     const heads = make("thead", {}, make("tr", {}, make("td", {}), make("th", { scope: "col", class: "number" }, badge("a")), make("th", { scope: "col", class: "number" }, badge("b")), make("th", { scope: "col", class: "number" }, "change")));
     const rest = rows.slice(most), body = make("tbody", {}, ...rows.slice(0, most)), table = make("table", { class: "sums", "data-table": key }, make("caption", {}, title), heads, body);

@@ -11,7 +11,7 @@ const timing = { frames: [] }; // for the tests: milliseconds of the first paint
 // ── the head ──
 const FIGURES = {
   peak: ["peak (arena)", "bytes", true, true], bound: ["lower bound", "bytes", true], host: ["host arena", "bytes", true], library: ["library", "bytes", true],
-  step: ["step", "time", true, true], exposed: ["exposed communication", "time", true, true], tokens: [(diff.tokens ? "tokens" : "samples") + "/s of a rank", "count", false], mfu: ["MFU, causal attention", "share", false],
+  step: ["step", "time", true, true], exposed: ["exposed communication", "time", true, true], tokens: [(diff.tokens ? "tok" : "samples") + "/s of a rank", "count", false], mfu: ["MFU, causal attention", "share", false],
 }; // title, measure, whether less is better, whether it is shown where it does not differ
 
 function head() {
@@ -20,9 +20,9 @@ function head() {
   $("title").textContent = one;
   $("subtitle").append(badge("a"), " over ", badge("b"), " · " + b.target + (b.device !== b.target ? " (" + b.device + ")" : "") + ", world " + b.world + " on " + b.nodes + (b.nodes === 1 ? " node" : " nodes") +
     (diff.same ? " · A and B are the same: no figure, event or storage differs" : diff.settings.length ? " · settings that differ:" : " · no setting differs"));
-  const [one_a, one_b] = diff.work, shared = a.options.filter(([name, x]) => x !== "" && b.options.some(o => o[0] === name && o[1] === x));
+  const [one_a, one_b] = diff.work, shared = a.options.filter(([name, x, by]) => x !== "" && b.options.some(o => o[0] === name && o[1] === x && o[2] === by));
   if (one_a !== one_b) $("work").append(make("strong", { "data-a": one_a, "data-b": one_b }, "A step of B trains " + grouped(one_b) + (diff.tokens ? " tokens" : " samples") + ", one of A " + grouped(one_a) + ": compare " + (diff.tokens ? "tokens" : "samples") + " a second."));
-  $("shared").append(...(shared.length ? ["the same in both: ", named(shared.map(o => o[0] + "=" + o[1]).join(" · "))] : []));
+  $("shared").append(...(shared.length ? ["the same in both: ", make("span", { class: "name" }, ...shared.flatMap((o, i) => [i ? " · " : "", optionOf(o)]))] : []));
   const shown = x => x === null ? "(none)" : x === "" ? "(empty)" : x;
   $("settings").append(...diff.settings.map(([name, x, y]) => make("li", { "data-setting": name }, named(name), " ", make("strong", {}, named(shown(x)), " → ", named(shown(y))))));
   $("bounds").append(...diff.bounds.map(([text, missed]) => make("li", { class: missed ? "missed" : "kept", "data-bound": text }, missed ? "✗ --fail-if: " + missed : "✓ --fail-if: " + text + " is kept")));
@@ -139,21 +139,26 @@ function tables() {
     details.sums("Time of a step by module, all events", "time_modules", "time", 6), details.sums("Exposed communication, by what is waited for", "exposed_modules", "time", 6)].filter(Boolean));
 }
 
-// selection: { event: pair } or { storage: pair }, or null. bring: move the view to it. side: whose event the keys move from.
-function select(selection, bring, side) {
+// selection: { event: pair } or { storage: pair }, or null. bring: move the view to it. side: whose event the keys move from. first: the panel that
+// is to be seen first; time: whose bytes by class are shown, or undefined.
+function select(selection, bring, side, first = "selection", time) {
   if (selection && document.readyState === "loading") // details stand behind this script
-    return addEventListener("DOMContentLoaded", () => select(selection, bring, side), { once: true });
+    return addEventListener("DOMContentLoaded", () => select(selection, bring, side, first, time), { once: true });
   state.selection = selection;
   state.cursor = null;
   const pair = selection && (selection.event || selection.storage);
   if (pair) state.side = side && pair[side] >= 0 ? side : pair[state.side] >= 0 ? state.side : pair.b >= 0 ? "b" : "a";
-  if (selection && bring) bringIntoView(selection);
   if (selection) say(details.sentence(selection));
   panels();
+  $("live").replaceChildren(...(time === undefined ? [] : alive(time)));
+  $("sheet-close").after($("live"), $("selection"), $("sums"));
+  reveal(selection ? first : "");
+  if (selection && bring) bringIntoView(selection);
   current();
   request();
 }
-function spanOf({ event, storage }) { // of both sides
+function spanOf({ event, storage, span }) { // of both sides
+  if (span) return span;
   const g = state.program, spans = SIDES.filter(s => g[s] && (event || storage)[s] >= 0).map(s => event ? [g[s].start[event[s]], g[s].end[event[s]]] : [g[s].from[storage[s]], g[s].to[storage[s]]]);
   return [Math.min(...spans.map(x => x[0])), Math.max(...spans.map(x => x[1]))];
 }
@@ -167,7 +172,7 @@ function toPeak(side) {
   if (index >= 0 && diff.programs[index] !== state.program) show(index);
   const p = state.program[side];
   if (!p || p.peak_event < 0) return;
-  select({ event: state.program.event(side, p.peak_event) }, true, side);
+  select({ event: state.program.event(side, p.peak_event) }, true, side, "sums"); // which begin with the bytes at both peaks
   say("Peak of " + side.toUpperCase() + ", " + details.sentence(state.selection));
 }
 
@@ -179,8 +184,13 @@ function clicked(hit, x) {
   else if (hit.phase !== undefined) view(g.phaseRows[hit.side].starts[hit.phase], g.phaseRows[hit.side].ends[hit.phase]);
   else if (hit.memory) {
     const side = g.b ? "b" : "a", p = g[side];
-    if (p.leading) select({ event: g.event(side, p.memory(state.arena).at[p.momentAt(painter.time(x))]) }, false, side);
+    if (p.leading) select({ event: g.event(side, p.memory(state.arena).at[p.momentAt(painter.time(x))]) }, false, side, "live", painter.time(x));
   } else if (hit.stream !== undefined) select(null);
+}
+// What a double click zooms to.
+function targetOf(hit) {
+  const g = state.program, spans = hit.phase !== undefined && g.phaseRows[hit.side];
+  return spans ? { span: [spans.starts[hit.phase], spans.ends[hit.phase]] } : hit.side !== undefined && hit.stream === undefined ? { event: g.event(hit.side, hit.event ?? hit.held) } : null;
 }
 function left() {}
 function hover(x, y, event) {
@@ -197,14 +207,21 @@ function hover(x, y, event) {
   showTip(text, event);
   request();
 }
-// Bytes alive at a time in A and in B, and by class.
-function heldText(t) {
+// Bytes alive at a time: { sides, in which something runs then; held, of each its event and bytes; rows, [class, in A, in B] }.
+function heldAt(t) {
   const g = state.program, sides = SIDES.filter(s => g[s] && g[s].leading && t <= g[s].duration), names = diff.b.classes;
   const at = side => { const m = g[side].memory(state.arena), e = m.at[g[side].momentAt(t)]; return { e, total: m.total[e], of: names.map((_, c) => m.of[e * names.length + c]) }; };
   const held = Object.fromEntries(sides.map(s => [s, at(s)])), of = (s, c) => held[s] ? held[s].of[c] : 0;
-  return sides.map(s => s.toUpperCase() + ": " + bytesText(held[s].total) + " alive at " + g[s].id(held[s].e)).join("\n") +
-    names.map((name, c) => ({ name, a: of("a", c), b: of("b", c) })).filter(r => r.a || r.b).sort((x, y) => Math.abs(y.b - y.a) - Math.abs(x.b - x.a) || y.b - x.b)
-      .map(r => "\n" + r.name + ": " + (r.a === r.b ? bytesText(r.b) + ", the same" : bytesText(r.a) + " → " + bytesText(r.b) + ", " + deltaText("bytes", r.a, r.b))).join("");
+  return { sides, held, rows: names.map((name, c) => [name, of("a", c), of("b", c)]).filter(r => r[1] || r[2]).sort((x, y) => Math.abs(y[2] - y[1]) - Math.abs(x[2] - x[1]) || y[2] - x[2]) };
+}
+function heldText(t) {
+  const { sides, held, rows } = heldAt(t);
+  return sides.map(s => s.toUpperCase() + ": " + bytesText(held[s].total) + " alive at " + state.program[s].id(held[s].e)).join("\n") +
+    rows.map(([name, a, b]) => "\n" + name + ": " + (a === b ? bytesText(b) + ", the same" : bytesText(a) + " → " + bytesText(b) + ", " + deltaText("bytes", a, b))).join("");
+}
+function alive(t) {
+  const { sides, held, rows } = heldAt(t), total = ["all", ...SIDES.map(s => held[s] ? held[s].total : 0)];
+  return [make("h2", {}, "Alive at " + timeText(t), ...sides.flatMap(s => [" · ", badge(s), " " + state.program[s].id(held[s].e)])), details.sums("By class", "alive", "bytes", Infinity, [total, ...rows])];
 }
 
 // ── keys of this page ──

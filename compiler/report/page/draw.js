@@ -96,27 +96,71 @@ class Painter extends Axis {
     if (arena === DEVICE) this.peakMark(p, arena, p.peak_event, "peak", bottom, tall, false);
   }
 
-  // ── address × time, written as pixels: rectangles do not overlap, so their area is the canvas's at most ──
+  // ── address × time, written as pixels ──
+  // A pixel that one class covers has its colour. One that several share, or none in part, has the colour that is owed most, down its column: what a
+  // colour covers and has not been given. So each class has the area that its bytes have for their time, and free stays free.
   addresses() {
-    const { program: p, arena, plan } = this.state, r = this.ratio, whole = Math.max(plan.arena_bytes[arena], 1);
-    const y0 = Math.max(0, this.addressesAt - this.top), y1 = Math.min(this.visible, this.addressesAt + ADDRESSES - this.top);
-    if (y1 <= y0) return;
-    const left = Math.round(LEFT * r), w = this.canvas.width - left, first = Math.round(y0 * r), h = Math.round(y1 * r) - first;
+    const { arena, plan, program: p, t0, t1 } = this.state, r = this.ratio, whole = Math.max(plan.arena_bytes[arena], 1);
+    const top = Math.max(0, this.addressesAt - this.top), foot = Math.min(this.visible, this.addressesAt + ADDRESSES - this.top);
+    if (foot <= top) return;
+    const left = Math.round(LEFT * r), w = this.canvas.width - left, first = Math.round(top * r), h = Math.round(foot * r) - first;
     if (w <= 0 || h <= 0) return;
-    if (!this.image || this.image.width !== w || this.image.height !== h) this.image = this.context.createImageData(w, h);
-    const out = new Uint32Array(this.image.data.buffer), [gr, gg, gb] = rgb(this.colour.band);
-    out.fill((255 << 24 | gb << 16 | gg << 8 | gr) >>> 0);
-    const origin = (this.addressesAt - this.top) * r - first, tall = ADDRESSES * r / whole, scale = this.scale * r, { t0, t1 } = this.state;
-    for (const s of p.storages) {
+    const classes = plan.classes.length, column = h * classes;
+    if (!this.image || this.image.width !== w || this.image.height !== h) {
+      this.image = this.context.createImageData(w, h);
+      this.more = new Float32Array((w + 2) * column); // by column, row and class: how much more of a pixel is covered than of the one to its left
+    }
+    const out = new Uint32Array(this.image.data.buffer), [gr, gg, gb] = rgb(this.colour.band), free = (255 << 24 | gb << 16 | gg << 8 | gr) >>> 0, { more } = this;
+    const origin = (this.addressesAt - this.top) * r - first, tall = ADDRESSES * r / whole, scale = this.scale * r, changed = new Uint8Array(w + 2), large = [];
+    more.fill(0);
+    const within = (x, most) => Math.min(Math.max(x, 0), most);
+    for (const s of p.storages) { // rectangles do not overlap
       if (s.arena !== arena || p.from[s.index] > t1 || p.to[s.index] < t0) continue;
-      const x0 = Math.max(0, Math.round((p.from[s.index] - t0) * scale)), x1 = Math.min(w, Math.max(x0 + 1, Math.round((p.to[s.index] - t0) * scale)));
-      const a = Math.max(0, Math.round(origin + s.offset * tall)), b = Math.min(h, Math.max(a + 1, Math.round(origin + (s.offset + s.size) * tall)));
-      const fill = this.words[s.cls], edge = this.edges[s.cls], edged = x1 - x0 > 3 && b - a > 3;
-      for (let y = a; y < b; y++) {
-        const at = y * w;
-        out.fill(edged && y === b - 1 ? edge : fill, at + x0, at + x1);
-        if (edged) out[at + x1 - 1] = edge;
+      const x0 = within((p.from[s.index] - t0) * scale, w), x1 = within((p.to[s.index] - t0) * scale, w);
+      const y0 = within(origin + s.offset * tall, h), y1 = within(origin + (s.offset + s.size) * tall, h);
+      if (!(x1 > x0 && y1 > y0)) continue;
+      const from = Math.floor(x0), to = Math.floor(x1), f0 = x0 - from, f1 = x1 - to;
+      changed[from] = changed[from + 1] = changed[to] = changed[to + 1] = 1;
+      for (let y = Math.floor(y0); y < y1; y++) {
+        const high = Math.min(y + 1, y1) - Math.max(y, y0), at = y * classes + s.cls;
+        more[from * column + at] += high * (1 - f0);
+        more[(from + 1) * column + at] += high * f0;
+        more[to * column + at] -= high * (1 - f1);
+        more[(to + 1) * column + at] -= high * f1;
       }
+      if (x1 - x0 > 4 && y1 - y0 > 4) large.push(s.cls, Math.ceil(x0), to, Math.ceil(y0), Math.floor(y1));
+    }
+    const covered = new Float32Array(column), owed = new Float64Array(classes + 1), least = 1e-3; // the last that is owed: free; less than that is rounding
+    for (let x = 0; x < w; x++) {
+      if (x && !changed[x]) {
+        for (let i = x; i < w * h; i += w) out[i] = out[i - 1];
+        continue;
+      }
+      owed.fill(0);
+      for (let y = 0, at = 0; y < h; y++) {
+        let rest = 1, parts = 0, one = classes;
+        for (let c = 0; c < classes; c++, at++) {
+          const part = covered[at] += more[x * column + at];
+          if (part > least) { rest -= part; parts++; one = c; }
+        }
+        if (rest > least) parts++;
+        if (parts > 1) {
+          one = rest > least ? classes : one;
+          owed[classes] += Math.max(rest, 0);
+          for (let c = 0, k = at - classes; c < classes; c++, k++) {
+            if (covered[k] <= least) continue;
+            owed[c] += covered[k];
+            if (owed[c] > owed[one]) one = c;
+          }
+          owed[one]--;
+        }
+        out[y * w + x] = one < classes ? this.words[one] : free;
+      }
+    }
+    for (let i = 0; i < large.length; i += 5) { // its last row and column are darker
+      const [cls, x0, x1, y0, y1] = large.slice(i, i + 5), edge = this.edges[cls];
+      out.fill(edge, (y1 - 1) * w + x0, (y1 - 1) * w + x1);
+      for (let y = y0; y < y1; y++) out[y * w + x1 - 1] = edge;
     }
     this.context.putImageData(this.image, left, first);
   }
@@ -187,10 +231,22 @@ class Painter extends Axis {
       }
     if (y >= this.memoryAt && y < this.memoryAt + MEMORY) return { memory: true };
     if (y >= this.addressesAt && y < this.addressesAt + ADDRESSES) {
-      const address = (y - this.addressesAt) / ADDRESSES * this.state.plan.arena_bytes[this.state.arena];
-      const s = p.storages.find(s => s.arena === this.state.arena && p.from[s.index] <= t && t < p.to[s.index] && s.offset <= address && address < s.offset + s.size);
-      return s ? { storage: s.index } : {};
+      const near = this.storagesAt(x, y - this.addressesAt);
+      return near.length ? { storage: near[0], storages: near } : {};
     }
     return {};
+  }
+
+  // Storages within half a pixel of a point of the map, the most likely one first: what is smaller than a pixel where the point is nearest to its
+  // middle, then what holds the point.
+  storagesAt(x, y) {
+    const { program: p, plan, arena } = this.state, tall = ADDRESSES / Math.max(1, plan.arena_bytes[arena]), found = [];
+    const off = (at, from, to) => at >= from && at < to || to - from < 1 ? Math.min(.5, Math.abs(at - (from + to) / 2)) : 1;
+    for (const s of p.storages) {
+      if (s.arena !== arena) continue;
+      const y0 = s.offset * tall, y1 = y0 + s.size * tall, x0 = this.x(p.from[s.index]), x1 = this.x(p.to[s.index]);
+      if (y1 > y - .5 && y0 < y + .5 && x1 > x - .5 && x0 < x + .5) found.push([Math.max(off(x, x0, x1), off(y, y0, y1)), s.index]);
+    }
+    return found.filter(f => f[0] < 1).sort((a, b) => a[0] - b[0]).map(f => f[1]);
   }
 }

@@ -13,6 +13,8 @@ function make(tag, attributes, ...children) {
 }
 
 function named(text) { return make("span", { class: "name" }, text); }
+// [name, value, the policy file that overrides it]
+function optionOf([name, value, by]) { return by ? make("del", { title: by + " overrides it" }, name + "=" + value) : name + "=" + value; }
 function bytesOf(x) { return make("span", { "data-bytes": x, title: grouped(x) + " B" }, bytesText(x)); }
 function swatch(colour) {
   const s = make("span", { class: "swatch", "aria-hidden": "true" });

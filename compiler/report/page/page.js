@@ -11,8 +11,8 @@ const timing = { frames: [] }; // for the tests: milliseconds of the first paint
 function head() {
   document.title = plan.model + " · shardc plan";
   $("title").textContent = plan.model;
-  $("subtitle").textContent = plan.target + (plan.device !== plan.target ? " (" + plan.device + ")" : "") + ", world " + plan.world + " on " + plan.nodes + (plan.nodes === 1 ? " node" : " nodes") +
-    plan.options.filter(o => o[1] !== "").map(o => " · " + o[0] + "=" + o[1]).join("") + (plan.trust ? " · times: " + plan.trust : "");
+  $("subtitle").replaceChildren(plan.target + (plan.device !== plan.target ? " (" + plan.device + ")" : "") + ", world " + plan.world + " on " + plan.nodes + (plan.nodes === 1 ? " node" : " nodes"),
+    ...(plan.policies ? [" · ", make("strong", {}, "policy "), named(plan.policies)] : []), ...plan.options.filter(o => o[1] !== "").flatMap(o => [" · ", optionOf(o)]), plan.trust ? " · times: " + plan.trust : "");
   const total = (key, name, text, value, title, bad) => $("totals").append(make("div", { class: bad ? "bad" : false, title }, make("dt", {}, name), make("dd", { "data-total": key, "data-value": value }, text)));
   const percent = plan.step_us > 0 ? " · " + (100 * plan.exposed_us / plan.step_us).toFixed(1) + " %" : "";
   if (plan.microbatches) {
@@ -24,7 +24,7 @@ function head() {
       if (share > 0) total(key, "MFU, " + count + " attention", share.toFixed(2), share, "Model FLOP utilization: the model's arithmetic, with attention's square " + how + ", over what the device could do in that time");
     }
     const tokens = plan.tokens_per_second > 0, rate = tokens ? plan.tokens_per_second : plan.samples_per_second;
-    total(tokens ? "tokens_per_second" : "samples_per_second", tokens ? "tokens a second and rank" : "samples a second and rank", grouped(rate), rate, "");
+    total(tokens ? "tokens_per_second" : "samples_per_second", (tokens ? "tok/s" : "samples/s") + (plan.target === "cpu" ? " a rank" : " a GPU"), grouped(rate), rate, "");
   }
   total("peak", "peak (arena)", bytesText(plan.arena_bytes[DEVICE]), plan.arena_bytes[DEVICE], grouped(plan.arena_bytes[DEVICE]) + " B, exact");
   total("bound", "lower bound", bytesText(plan.bound_bytes[DEVICE]), plan.bound_bytes[DEVICE], grouped(plan.bound_bytes[DEVICE]) + " B: the most bytes of storages of which no two may share an address. The curve counts single moments, and may stay below");
@@ -111,7 +111,7 @@ function foldAll() {
 function liveEvent() { // whose live set is shown, and how it is called
   const p = state.program;
   if (state.cursor !== null) return [p.memory(state.arena).at[p.momentAt(state.cursor)], "at the cursor, at"];
-  if (state.selection && state.selection.event !== undefined) return [state.selection.event, "at"];
+  if (state.selection && state.selection.event !== undefined) return [state.selection.event, state.selection.event === p.peak_event ? "at the peak," : "at"];
   return p.peak_event >= 0 && p.peak_event < p.n ? [p.peak_event, "at the peak,"] : [p.n ? 0 : -1, "at"];
 }
 let livePending = false, liveShown = null;
@@ -134,21 +134,23 @@ function live() {
   });
 }
 
-// selection: { event } or { storage }, or null. bring: move the view to it.
-function select(selection, bring) {
+// selection: { event } or { storage }, or null. bring: move the view to it. moment: it is the live set at the event that is asked for.
+function select(selection, bring, moment) {
   if (selection && document.readyState === "loading") // details stand behind this script
-    return addEventListener("DOMContentLoaded", () => select(selection, bring), { once: true });
+    return addEventListener("DOMContentLoaded", () => select(selection, bring, moment), { once: true });
   state.selection = selection;
   state.cursor = null;
-  if (selection && bring) bringIntoView(selection);
   if (selection) say(details.sentence(selection));
   panels();
+  $("selection").after($("live"));
+  reveal(selection ? moment ? "live" : "selection" : "");
+  if (selection && bring) bringIntoView(selection);
   request();
 }
 
-function spanOf({ event, storage }) {
+function spanOf({ event, storage, span }) {
   const p = state.program;
-  return event !== undefined ? [p.start[event], p.end[event]] : [p.from[storage], p.to[storage]];
+  return span ? span : event !== undefined ? [p.start[event], p.end[event]] : [p.from[storage], p.to[storage]];
 }
 function bringIntoView(selection) {
   const event = selection.event !== undefined;
@@ -164,7 +166,7 @@ function toPeak() {
   if (index >= 0 && plan.programs[index] !== state.program) show(index);
   const e = state.program.peak_event;
   if (e < 0) return;
-  select({ event: e }, true);
+  select({ event: e }, true, true);
   say("Peak, " + details.sentence({ event: e }));
 }
 
@@ -181,10 +183,19 @@ function toggleActual() {
 function clicked(hit, x) {
   if (hit.event !== undefined) select({ event: hit.event });
   else if (hit.held !== undefined) select({ event: hit.held });
-  else if (hit.storage !== undefined) select({ storage: hit.storage });
+  else if (hit.storage !== undefined) { // of several at one place: the next of them
+    const at = state.selection ? hit.storages.indexOf(state.selection.storage) : -1;
+    select({ storage: hit.storages[(at + 1) % hit.storages.length] });
+  }
   else if (hit.span !== undefined) select({ event: hit.row.spans.first[hit.span] });
-  else if (hit.memory) select({ event: state.program.memory(state.arena).at[state.program.momentAt(painter.time(x))] });
+  else if (hit.memory) select({ event: state.program.memory(state.arena).at[state.program.momentAt(painter.time(x))] }, false, true);
   else if (hit.stream !== undefined) select(null);
+}
+// What a double click zooms to.
+function targetOf(hit) {
+  if (hit.event !== undefined || hit.held !== undefined) return { event: hit.event ?? hit.held };
+  if (hit.storage !== undefined) return state.selection && hit.storages.includes(state.selection.storage) ? state.selection : { storage: hit.storage };
+  return hit.span !== undefined ? { span: [hit.row.spans.from[hit.span], hit.row.spans.to[hit.span]] } : null;
 }
 function left() { live(); }
 
@@ -193,7 +204,8 @@ function hover(x, y, event) {
   state.hover = hit.event !== undefined || hit.storage !== undefined ? hit : null;
   state.cursor = inside ? t : null;
   let text = "";
-  if (hit.event !== undefined || hit.storage !== undefined) text = details.sentence(hit);
+  if (hit.event !== undefined) text = details.sentence(hit);
+  else if (hit.storage !== undefined) text = details.sentence(hit) + (hit.storages.length > 1 ? "\n" + (hit.storages.length - 1) + " more at this pixel: click again" : "");
   else if (hit.held !== undefined) text = p.heldText(hit.held);
   else if (hit.span !== undefined) text = hit.row.members[hit.row.spans.member[hit.span]].path + "\n" + plan.phases[hit.row.spans.phase[hit.span]] + ", " + timeText(hit.row.spans.to[hit.span] - hit.row.spans.from[hit.span]);
   else if (hit.memory && inside && p.leading) {
@@ -240,6 +252,7 @@ function search() {
   list.hidden = !list.firstElementChild;
   if (!list.hidden) list.firstElementChild.tabIndex = 0;
   if (query.trim()) say(found.total + " found");
+  reveal(query.trim() ? "found" : state.selection ? "selection" : "");
 }
 function mark(item) { // the one that Tab goes to
   for (const li of $("results").children) {

@@ -482,7 +482,7 @@ function grouped(x) { return Math.round(x).toLocaleString("en-US"); }
 function timeText(us) {
   if (us >= 0.9995e6) return (us / 1e6).toFixed(2) + " s";
   if (us >= 0.9995e3) return (us / 1e3).toFixed(us < 1e5 ? 2 : 1) + " ms";
-  return us.toFixed(us < 10 ? 2 : 1) + " µs";
+  return us.toFixed(us < 10 ? 2 : 1) + " us";
 }
 function amountText(x, unit) {
   for (const [one, name] of [[1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]]) if (x >= 0.9995 * one) return (x / one).toFixed(1) + " " + name + unit;

@@ -1,6 +1,7 @@
 // ── view.js: the range of time that is seen, and what pointer, keyboard, theme and printer do with it. ───────────────────────
 // The page's own script has: state (t0, t1, cursor, hover, range), painter, timing, extent(), the axis in microseconds, arrange(), which
-// lays the rows out anew, recoloured(), spanOf(selection), and what a pointer does: clicked(hit, x), hover(x, y, event), left().
+// lays the rows out anew, recoloured(), spanOf(selection), select(selection), targetOf(hit), a selection or null, and what a pointer does: clicked(hit, x),
+// hover(x, y, event), left().
 
 // ── drawing, at most once a frame ──
 let asked = false, printing = false;
@@ -31,11 +32,11 @@ function view(t0, t1) {
 function whole() { const d = extent(); view(-d * .01, d * 1.02); }
 function pan(dt) { view(state.t0 + dt, state.t1 + dt); }
 function zoom(factor, t) { view(t - (t - state.t0) * factor, t + (state.t1 - t) * factor); }
-function zoomToSelection() {
-  if (!state.selection) return;
-  const [from, to] = spanOf(state.selection), room = Math.max(to - from, 1e-3) * .4;
+function zoomToSpan(from, to) {
+  const room = Math.max(to - from, 1e-3) * .4;
   view(from - room, to + room);
 }
+function zoomToSelection() { if (state.selection) zoomToSpan(...spanOf(state.selection)); }
 
 // What lies at a time beyond the view is moved into it; what is too narrow to be seen is zoomed to, where that is wanted.
 function bringSpan(from, to, zoomed) {
@@ -44,10 +45,27 @@ function bringSpan(from, to, zoomed) {
     view((from + to) / 2 - Math.max(to - from, 1e-3) * 30, (from + to) / 2 + Math.max(to - from, 1e-3) * 30);
   else if (zoomed && (from < state.t0 || to > state.t1)) pan((from + to) / 2 - (state.t0 + state.t1) / 2);
 }
+// A narrow window scrolls as a whole.
+function narrow() { return getComputedStyle($("scroll")).overflowY === "visible"; }
 // The stage is scrolled so that what lies between y and y + h is seen.
 function bringRow(y, h) {
   const box = $("scroll");
-  if (y < box.scrollTop || y + h > box.scrollTop + box.clientHeight) box.scrollTop = y;
+  if (narrow()) {
+    const top = $("stage").getBoundingClientRect().top + y, sheet = document.querySelector("aside.sheet"), seen = innerHeight - (sheet ? sheet.offsetHeight : 0);
+    if (top < 0 || top + h > seen) scrollBy(0, top + h / 2 - seen / 2);
+  } else if (y < box.scrollTop || y + h > box.scrollTop + box.clientHeight) box.scrollTop = y;
+}
+
+// The panel that is to be seen first, of those that `first` names, stands before the others and is scrolled to; in a narrow window it comes up as a
+// sheet from below. first: "" closes the sheet.
+function reveal(first) {
+  const aside = document.querySelector("aside"), panel = first && $(first), found = $("found");
+  aside.classList.toggle("sheet", panel !== "");
+  if (!panel) return;
+  if (panel.id !== "found") found ? found.after(panel) : $("sheet-close").after(panel);
+  aside.scrollTop = 0;
+  const box = aside.getBoundingClientRect(), top = panel.getBoundingClientRect().top - box.top;
+  if (top > box.height * .6) aside.scrollTop = top; // what was found leaves it too little room
 }
 
 // ── pointer ──
@@ -86,14 +104,19 @@ function pointers() {
     }
     if (done.moved) return;
     clicked(painter.hit(x, y), x);
+    if (narrow()) bringRow(y + painter.top - 20, 40); // not below the sheet
   });
   canvas.addEventListener("pointercancel", () => { drag = null; state.range = null; });
   canvas.addEventListener("pointerleave", () => { state.hover = state.cursor = null; $("tip").hidden = true; request(); left(); });
-  canvas.addEventListener("dblclick", whole);
+  canvas.addEventListener("dblclick", event => { // the first click has selected what is there
+    const hit = painter.hit(...at(event)), target = targetOf(hit);
+    if (target) zoomToSpan(...spanOf(target));
+    else if (!hit.memory) whole();
+  });
   // As in Perfetto: ctrl zooms, shift pans, plain scrolls; where nothing can be scrolled, plain zooms too.
   scroll.addEventListener("wheel", event => {
     const [x] = at(event), turn = event.deltaMode ? 30 : 1, dx = (event.shiftKey ? event.deltaX || event.deltaY : event.deltaX) * turn, dy = event.deltaY * turn;
-    const zooms = event.ctrlKey || event.metaKey || (!event.shiftKey && scroll.scrollHeight <= scroll.clientHeight + 1 && Math.abs(dy) > Math.abs(dx));
+    const zooms = event.ctrlKey || event.metaKey || (!event.shiftKey && !narrow() && scroll.scrollHeight <= scroll.clientHeight + 1 && Math.abs(dy) > Math.abs(dx));
     if (zooms) zoom(Math.exp(Math.max(-200, Math.min(200, dy)) * .004), painter.time(Math.max(x, LEFT)));
     else if (dx) pan(dx / painter.scale);
     else return;
@@ -150,6 +173,7 @@ function viewing() {
   $("to-all").addEventListener("click", whole);
   $("help-open").addEventListener("click", () => $("help").showModal());
   $("help-close").addEventListener("click", () => $("help").close());
+  $("sheet-close").addEventListener("click", () => select(null));
   let before = "";
   addEventListener("beforeprint", () => {
     before = document.documentElement.dataset.theme;

@@ -1,0 +1,289 @@
+"""What people see of the pages of plans, differences and runs: areas that are drawn are the bytes and the time that they stand for; what is asked for is
+in sight in wide and in narrow windows; nothing is cut off.
+
+Relies on: harness.py, browser.py, test_report.py (logs), the models. Relied on by: run.py."""
+import json
+import os
+
+from browser import Browser, quiet
+from harness import ROOT, check, scratch, shardc
+from test_report import made
+
+LLAMA_405B = ["llama3.lua", "--set", "size=405b", "--set", "precision=bf16", "--world", "1024", "--device", "h100"]
+LLAMA_8B = ["llama3.lua", "--set", "size=8b", "--set", "precision=bf16", "--set", "seq=8192", "--world", "8", "--device", "h200"]
+GPT2 = ["gpt2.lua", "--world", "2", "--set", "layers=2", "--set", "dim=64", "--set", "heads=4", "--set", "vocab=256", "--set", "seq=64"]
+DEEP = ["gpt2.lua", "--world", "2", "--set", "layers=1000", "--set", "dim=64", "--set", "heads=2", "--set", "seq=64"]
+WIDTHS = (1440, 1200, 899, 600, 390)
+
+
+def written(name, args, *more):
+    page = os.path.join(scratch("page_view"), name + ".html")
+    shardc(*(["diff"] if more else ["inspect"]), os.path.join(ROOT, "models", args[0]), *args[1:], *more, "--format", "html", "-o", page)
+    return page
+
+
+def resize(b, width, height=900):
+    b.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+    b.settle()
+    b.settle()
+
+
+def where(b, selector):
+    """[left, top, right, bottom] in the window; None: nothing of it is there."""
+    return b.run("(e => e && e.getClientRects().length ? (r => [r.left, r.top, r.right, r.bottom])(e.getBoundingClientRect()) : null)(document.querySelector(%s))" % json.dumps(selector))
+
+
+def in_sight(b, selector, what):
+    """Its beginning is within the window, and within the part of the panels that is scrolled to."""
+    box, height = where(b, selector), b.run("innerHeight")
+    check(box and 0 <= box[1] and box[1] + 12 <= height, "%s: %s is at %s of a window of %d" % (what, selector, box, height))
+    at = b.run("(e => { const r = e.getBoundingClientRect(), top = document.elementFromPoint(r.left + 4, r.top + r.height / 2); return top === e || e.contains(top) || top && top.contains(e); })(document.querySelector(%s))" % json.dumps(selector))
+    check(at, "%s: something lies over %s" % (what, selector))
+
+
+# ── areas ────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Pixels of each class on the map of addresses, as they are on the canvas; those of free addresses last.
+MAP = """(() => { const p = shardc.painter, c = p.canvas.getContext('2d'), y = p.addressesAt - p.top, r = p.ratio, word = ([r, g, b]) => r << 16 | g << 8 | b, of = new Map();
+  p.classes.forEach((colour, i) => { const x = rgb(colour); of.set(word(x), i); of.set(word(x.map(v => v * .72 | 0)), i); });
+  of.set(word(rgb(p.colour.band)), p.classes.length);
+  const left = LEFT * r, { data, width } = c.getImageData(left, Math.round(y * r), p.canvas.width - left, ADDRESSES * r), counts = new Array(p.classes.length + 1).fill(0);
+  let other = 0;
+  for (let i = 0; i < data.length; i += 4) { const k = of.get(data[i] << 16 | data[i + 1] << 8 | data[i + 2]); if (k === undefined) other++; else counts[k]++; }
+  return { counts, other, width, rows: ADDRESSES * r, t0: shardc.state.t0, t1: shardc.state.t1, classes: shardc.state.plan.classes }; })()"""
+
+
+def areas(plan, t0, t1):
+    """Of each class: bytes times time in the range, over what the arena has in it."""
+    program = next(p for p in plan["programs"] if p["name"] == "micro")
+    begin, end = {}, {}
+    for e in program["events"]:
+        for s in {s for s, _, _ in e["reads"] + e["writes"]}:
+            begin[s] = min(begin.get(s, 1e30), e["start_us"])
+            end[s] = max(end.get(s, 0), e["start_us"] + e["duration_us"])
+    whole, of = plan["peak"]["bytes"] * (t1 - t0), {}
+    for s in plan["storages"]:
+        if s["arena"] != "device" or s.get("program", "micro") != "micro":
+            continue
+        a, z = (0, 1e30) if "program" not in s else (begin.get(s["id"], 0), end.get(s["id"], 0))
+        of[s["class"]] = of.get(s["class"], 0) + s["size"] * max(0, min(z, t1) - max(a, t0)) / whole
+    return of
+
+
+def test_map_of_addresses():
+    """The share of each class on the map is that of its bytes times their time; a class is wrong by less than a pixel a column, wherever it is looked at."""
+    worst, compared = 0, 0
+    for name, args in (("405b", LLAMA_405B), ("8b", LLAMA_8B), ("small", GPT2), ("deep", DEEP)):
+        page = written(name, args)
+        plan = json.loads(shardc("inspect", os.path.join(ROOT, "models", args[0]), *args[1:], "--format", "json"))
+        with Browser(1440, 1100) as b:
+            b.open(page)
+            step = b.run("shardc.state.program.duration")
+            for from_, to in ((.001, .999), (.3, .32), (.6, .95)):
+                b.run("shardc.view(%r, %r); document.querySelector('#scroll').scrollTop = 1e6" % (from_ * step, to * step))
+                b.mouse("mouseMoved", 5, 5)
+                b.settle()
+                got = b.run(MAP)
+                want = areas(plan, got["t0"], got["t1"])
+                check(got["other"] < got["width"], "%s: %d pixels of the map have no class's colour" % (name, got["other"]))
+                want["free"] = 1 - sum(want.values())
+                for cls, pixels in zip(got["classes"] + ["free"], got["counts"]):
+                    off = abs(pixels / got["width"] - want.get(cls, 0) * got["rows"])
+                    worst, compared = max(worst, off), compared + 1
+                    check(off < 1, "%s, %g to %g of the step: %s fills %.2f %% of the map, by bytes and time %.2f %%" % (name, from_, to, cls, 100 * pixels / got["width"] / got["rows"], 100 * want.get(cls, 0)))
+    return "%d shares, worst off by %.2f of %d rows" % (compared, worst, got["rows"])
+
+
+def test_small_storages_are_found():
+    """A storage that is smaller than a pixel is what a click at its middle selects, or one of the next clicks there."""
+    page = written("405b", LLAMA_405B)
+    with Browser(1440, 1100) as b:
+        b.open(page)
+        b.run("document.querySelector('#to-all').click(); document.querySelector('#scroll').scrollTop = 1e6")
+        b.settle()
+        small = b.run("""(() => { const p = shardc.painter, g = shardc.state.program, tall = ADDRESSES / shardc.state.plan.arena_bytes[0];
+          const all = g.storages.filter(s => s.arena === 0 && s.size * tall < .3 && s.size * tall > 0 && g.to[s.index] > g.from[s.index]);
+          return [0, .3, .5, .7, .9].map(f => all[Math.floor(f * all.length)]).map(s => [s.index, (p.x(g.from[s.index]) + p.x(g.to[s.index])) / 2, p.addressesAt - p.top + (s.offset + s.size / 2) * tall]); })()""")
+        box = where(b, "#canvas")
+        for index, x, y in small:
+            b.run("shardc.select(null)")
+            for clicks in range(1, 40):
+                b.click(box[0] + x, box[1] + y)
+                if b.run("shardc.state.selection && shardc.state.selection.storage") == index:
+                    break
+            check(clicks < 39, "storage %d is not found at its place" % index)
+        quiet(b, page)
+    return "%d storages" % len(small)
+
+
+# Filled pixels of a stream's row, over all of the range that is seen; without the red lines of idle time and the lines where the program begins and ends.
+ROW = """(stream => { const p = shardc.painter, c = p.canvas.getContext('2d'), row = p.streamRows.find(r => r.name === stream), ground = rgb(p.colour.ground), line = rgb(p.colour.line);
+  p.idle = () => {}; p.gridOf = () => {}; p.draw(p.top);
+  const { data } = c.getImageData(LEFT, row.y - p.top + 2, p.width - LEFT, STREAM_ROW - 4);
+  let ink = 0, all = 0;
+  for (let i = 0; i < data.length; i += 4, all++) ink += [0, 1, 2].some(k => data[i + k] !== ground[k]);
+  return ink / all; })(%s)"""
+
+
+def test_streams_by_their_time():
+    """A stream's row is filled by as much as its events take of the time, though each is narrower than a pixel; one that is hardly used is seen all the same."""
+    said = []
+    for name, args, stream, least in (("405b", LLAMA_405B, "compute", 0), ("deep", DEEP, "compute", 0), ("deep", DEEP, "gather", .12)):
+        page = written(name, args)
+        with Browser(1440, 1100) as b:
+            b.open(page)
+            step = b.run("shardc.state.program.duration")
+            b.run("shardc.view(0, %r); document.querySelector('#scroll').scrollTop = 0" % step)
+            b.settle()
+            got = b.run(ROW % json.dumps(stream))
+            busy = b.run("(g => { const s = g.streams.find(s => s.name === %s); let sum = 0; for (let k = 0; k < s.order.length; k++) sum += s.ends[k] - s.starts[k]; return sum / g.duration; })(shardc.state.program)" % json.dumps(stream))
+        check(abs(got - busy) < max(.04, least) and got > 0, "%s of %s is busy for %.1f %% of the step, and fills %.1f %% of its row" % (stream, name, 100 * busy, 100 * got))
+        said.append("%s %s %.1f %%, drawn %.1f %%" % (name, stream, 100 * busy, 100 * got))
+    return "; ".join(said)
+
+
+# ── what is asked for is in sight ────────────────────────────────────────────────────────────────────────────────────────────
+def click_event(b, names):
+    """Clicks on the middle of the longest event of compute; narrow windows are scrolled to the streams first."""
+    b.run("document.querySelector('#scroll').scrollTop = 0; document.querySelector('#canvas').scrollIntoView({ block: 'start' })")
+    b.settle()
+    box = where(b, "#canvas")
+    x, y = b.run("""(() => { const p = shardc.painter, g = %s, row = p.streamRows[0];
+      const e = row.order.reduce((a, e) => g.end[e] - g.start[e] > g.end[a] - g.start[a] ? e : a); return [(p.x(g.start[e]) + p.x(g.end[e])) / 2, row.y - p.top + 10]; })()""" % names)
+    b.click(box[0] + x, box[1] + y)
+    return box[0] + x, box[1] + y
+
+
+def click_memory(b):
+    b.run("document.querySelector('#canvas').scrollIntoView({ block: 'end' }); document.querySelector('#scroll').scrollTop = 1e6")
+    b.settle()
+    box = where(b, "#canvas")
+    b.click(box[0] + 160, box[1] + b.run("shardc.painter.memoryAt - shardc.painter.top + 100"))
+
+
+def tools_stand_together(b, what):
+    tops = b.run("[...document.querySelectorAll('#bar button')].filter(e => e.getClientRects().length).map(e => Math.round(e.getBoundingClientRect().top))")
+    check(tops.count(tops[-1]) > 1, "%s: the last button stands alone: %s" % (what, tops))
+    check(b.run("document.documentElement.scrollWidth <= innerWidth"), "%s: the page is wider than its window" % what)
+
+
+def test_plan_in_every_window():
+    """A click, the peak and a click on the curve of memory bring what they ask for into sight."""
+    page = written("8b", LLAMA_8B)
+    for width in WIDTHS:
+        with Browser(width, 900) as b:
+            b.open(page)
+            tools_stand_together(b, "%d pixels" % width)
+            click_event(b, "shardc.state.program")
+            in_sight(b, "#selection h2", "%d pixels, a click on an event" % width)
+            b.press("Escape")
+            click_memory(b)
+            in_sight(b, "#live h2", "%d pixels, a click on the curve" % width)
+            in_sight(b, "#live summary", "%d pixels, a click on the curve" % width)
+            check(where(b, "#live")[1] < where(b, "#selection")[1], "%d pixels: the live set stands below the event" % width)
+            click_event(b, "shardc.state.program")
+            check(where(b, "#selection")[1] < where(b, "#live")[1], "%d pixels: an event stands below the live set" % width)
+            b.press("Escape")
+            b.click_on("#to-peak")
+            in_sight(b, "#live h2", "%d pixels, the peak" % width)
+            check(b.run("document.querySelector('#live h2').textContent").startswith("Alive at the peak, "), "the live set at the peak is called " + b.run("document.querySelector('#live h2').textContent"))
+            check(where(b, "#live")[1] < where(b, "#selection")[1], "%d pixels: the live set at the peak stands below the event" % width)
+            if width < 900:
+                b.click_on("#sheet-close")
+                check(b.run("shardc.state.selection === null && !document.querySelector('aside').matches('.sheet')"), "%d pixels: the sheet stays" % width)
+            b.run("document.querySelector('#search').scrollIntoView()")
+            b.search("lm_head")
+            b.settle()
+            in_sight(b, "#results li", "%d pixels, a search" % width)
+            b.run("document.querySelector('#results li').click()")
+            b.settle()
+            in_sight(b, "#selection h2", "%d pixels, what was found" % width)
+            quiet(b, page)
+    return "%d widths" % len(WIDTHS)
+
+
+def test_diff_in_every_window():
+    page = written("diff", LLAMA_8B, "--vs", "--set", "recompute=full")
+    for width in WIDTHS:
+        with Browser(width, 900) as b:
+            b.open(page)
+            tools_stand_together(b, "%d pixels" % width)
+            click_event(b, "shardc.state.program.a")
+            in_sight(b, "#selection h2", "%d pixels, a click on an event" % width)
+            b.press("Escape")
+            click_memory(b)
+            in_sight(b, "#live h2", "%d pixels, a click on the curve" % width)
+            rows = dict(b.run("[...document.querySelectorAll('#live tr[data-sum]')].map(r => [r.dataset.sum, [Number(r.dataset.a), Number(r.dataset.b)]])"))
+            for k in range(2):
+                check(rows["all"][k] == sum(r[k] for name, r in rows.items() if name != "all") > 0, "alive at the cursor: %s" % rows)
+            b.press("Escape")
+            check(b.run("document.querySelector('#live').children.length") == 0, "Escape leaves the live set")
+            b.click_on("#peak-a")
+            in_sight(b, "#sums caption", "%d pixels, the peak" % width)
+            quiet(b, page)
+    return "%d widths" % len(WIDTHS)
+
+
+def test_double_click():
+    """It zooms to what is there; only where nothing is it shows the whole program."""
+    for page, names in ((written("8b", LLAMA_8B), "shardc.state.program"), (written("diff", LLAMA_8B, "--vs", "--set", "recompute=full"), "shardc.state.program.a")):
+        with Browser(1440, 900) as b:
+            b.open(page)
+            view = lambda: b.run("[shardc.state.t0, shardc.state.t1]")
+
+            def double(x, y):
+                b.click(x, y)
+                for kind in ("mousePressed", "mouseReleased"):
+                    b.mouse(kind, x, y, button="left", clickCount=2)
+                b.settle()
+            duration = b.run("shardc.state.program.duration")
+            b.run("shardc.view(%r, %r)" % (.2 * duration, .6 * duration))
+            x, y = click_event(b, names)
+            span = b.run("(g => { const e = shardc.state.selection.event, k = e.a ?? e; return [g.start[k], g.end[k]]; })(%s)" % names)
+            double(x, y)
+            seen = view()
+            check(seen[0] < span[0] and span[1] < seen[1] and seen[1] - seen[0] < 4 * (span[1] - span[0]), "a double click on an event of %s shows %s" % (span, seen))
+            box = where(b, "#canvas")
+            b.run("shardc.view(%r, %r); document.querySelector('#scroll').scrollTop = 1e6" % (.2 * duration, .6 * duration))
+            b.settle()
+            before = view()
+            double(box[0] + 500, box[1] + b.run("shardc.painter.memoryAt - shardc.painter.top + 100"))
+            check(view() == before, "a double click on the curve of memory goes to %s" % view())
+            b.run("document.querySelector('#scroll').scrollTop = 0")
+            b.settle()
+            double(box[0] + 500, box[1] + b.run("shardc.painter.sections.streams - shardc.painter.top + 8"))
+            check(view()[0] < 0 and view()[1] > duration, "a double click on empty ground shows %s of %s" % (view(), duration))
+            quiet(b, page)
+
+
+# ── runs ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+def test_runs_in_every_window():
+    """Curves fill the window; the values of every run are in sight, at the cursor and at the end."""
+    folder = scratch("page_view")
+    logs = [os.path.join(folder, "run-%d.jsonl" % k) for k in range(1, 5)]
+    for k, log in enumerate(logs):
+        made(log, 60, seed=k)
+    for runs in (3, 4):
+        page = os.path.join(folder, "runs.html")
+        shardc("report", *logs[:runs], "-o", page)
+        for width in WIDTHS:
+            with Browser(width, 844) as b:
+                b.open(page)
+                what = "%d runs, %d pixels" % (runs, width)
+                tools_stand_together(b, what)
+                right = b.run("Math.max(...[...document.querySelectorAll('.chart')].map(e => e.getBoundingClientRect().right))")
+                charts = where(b, "#charts")
+                check(right > charts[2] - 40 and (width > 900 or charts[2] - charts[0] > width - 2), "%s: curves end at %s, their place is %s" % (what, right, charts))
+                box = where(b, ".chart canvas")
+                b.click((box[0] + box[2]) / 2, (box[1] + box[3]) / 2)
+                b.settle()
+                in_sight(b, "#at-title", what)
+                in_sight(b, "#at td[data-figure]", what)
+                cut = b.run("""['#at', '#totals'].flatMap(id => { const table = document.querySelector(id), within = table.parentElement.getBoundingClientRect();
+                  return [...table.querySelectorAll('td')].filter(td => td.getClientRects().length && (r => r.right > within.right + 1 || r.left < within.left - 1)(td.getBoundingClientRect())).map(td => id + ' ' + td.textContent); })""")
+                check(not cut, "%s: cut off are %s" % (what, cut[:4]))
+                check(b.run("[...new Set([...document.querySelectorAll('#at td[data-figure=loss]')].map(e => e.dataset.run))].length") == runs, "%s: values at the cursor are missing" % what)
+                if width < 900:
+                    b.click_on("#sheet-close")
+                    check(not b.run("document.querySelector('aside').matches('.sheet')"), "%s: the sheet stays" % what)
+                quiet(b, page)
+    return "%d windows" % (2 * len(WIDTHS))
