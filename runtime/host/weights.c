@@ -381,7 +381,7 @@ void weights_close(Weights *w) {
  */
 struct Exporter {
     const sc_build *b;
-    char *path, *temp, *head;
+    char *path, *head;
     size_t head_bytes;
     uint8_t *buffer, *chunk;
     int rank;
@@ -393,13 +393,8 @@ void exporter_check(const char *path) {
     struct stat st;
     if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
         die("cannot export to %s: it is not a regular file; name another one with --export", path);
-    sc_aside a;
-    char *temp = need_text("%s.part", path);
-    sc_aside_open(&a, path, temp, NULL);
-    if (a.error) die("cannot export to %s: %s; name another file with --export", path, strerror(a.error));
-    close(a.fd);
-    unlink(temp);
-    free(temp);
+    int error = sc_aside_try(path);
+    if (error) die("cannot export to %s: %s; name another file with --export", path, strerror(error));
 }
 
 Exporter *exporter_new(const sc_build *b, const char *path, int rank) {
@@ -409,7 +404,6 @@ Exporter *exporter_new(const sc_build *b, const char *path, int rank) {
     e->rank = rank;
     if (rank != 0) return e;
     e->path = need_text("%s", path);
-    e->temp = need_text("%s.part", path);
     st_head_begin(&h, (const char *const[]){"format", "pt", "model", b->name, NULL}, NULL);
     for (int i = 0; i < b->nparams; i++)
         st_head_add(&h, b->params[i].path, state_dtype(b, i, P_VALUE), b->params[i].dims, b->params[i].shape);
@@ -431,7 +425,6 @@ void exporter_free(Exporter *e) {
     free(e->n);
     free(e->next);
     free(e->path);
-    free(e->temp);
     free(e->head);
     free(e->buffer);
     free(e->chunk);
@@ -460,16 +453,18 @@ static void write_param(Exporter *e, sc_rank *r, sc_aside *a, int param) {
     }
 }
 
-void exporter_run(Exporter *e, sc_rank *r) {
+bool exporter_run(Exporter *e, sc_rank *r) {
+    int error = 0;
     sc_barrier(r);
     if (e->rank == 0) {
         sc_aside a;
         memset(e->next, 0, (size_t)e->ranks * sizeof *e->next);
-        sc_aside_open(&a, e->path, e->temp, e->buffer);
+        sc_aside_open(&a, e->path, e->buffer);
         sc_aside_write(&a, e->head, e->head_bytes);
         for (int i = 0; i < e->b->nparams && !a.error; i++) write_param(e, r, &a, i);
-        int error = sc_aside_commit(&a);
-        if (error) die("cannot export to %s: %s; what was there is untouched", e->path, strerror(error));
+        error = sc_aside_commit(&a);
+        if (error) complain("cannot export to %s: %s; what was there is untouched", e->path, strerror(error));
     }
     sc_barrier(r);
+    return !error;
 }

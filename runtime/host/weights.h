@@ -20,6 +20,7 @@ typedef struct Exporter Exporter;
 void exporter_check(const char *path); /* before ranks start: dies where it cannot be written */
 Exporter *exporter_new(const sc_build *b, const char *path, int rank);
 void exporter_free(Exporter *e);
-void exporter_run(Exporter *e, sc_rank *r); /* all ranks; rank 0 writes */
+/* All ranks; rank 0 writes. false: it has said why it cannot. */
+bool exporter_run(Exporter *e, sc_rank *r);
 
 #endif

@@ -349,7 +349,7 @@ def test_killed_while_saving():
             now = {os.path.join(d, f) for d, _, fs in os.walk(state) for f in fs} - set(foreign)
             whole = {os.path.join(state, "index.json"), os.path.join(state, "step-00000003", "rank-0.safetensors")}
             check(now == whole and (foreign or sorted(os.listdir(state)) == ["index.json", "step-00000003"]), "%s %d left %s, and then %s" % (function, n, more, now))
-    check({"step-00000001", "step-00000002", "step-00000002.part", "index.json.next", "index.json.part"} <= left, "left only %s" % left)
+    check({"step-00000001", "step-00000002", "step-00000002.part", "index.json.next", "index.json.next.part"} <= left, "left only %s" % left)
     return "%d kills, leaving %s" % (kills, ", ".join(sorted(left)))
 
 
