@@ -1,9 +1,10 @@
 /* The command line of shardc: which command, which options, and help that teaches. The commands are in cli/.
- * Relies on: cli/, glibc's argp.
+ * Relies on: cli/, system.h, glibc's argp.
  * Relied on by: people. */
 #include "cli/cli.h"
 #include "frontend/frontend.h"
 #include "sandbox/sandbox.h"
+#include "system.h"
 
 #include <argp.h>
 #include <errno.h>
@@ -562,6 +563,7 @@ static void check_run_options(int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
+    sc_hold_standard_files();
     signal(SIGXFSZ, SIG_IGN); /* a file size limit is an error of write, with a message */
     if (argc < 2) {
         usage(stderr);
@@ -598,6 +600,7 @@ int main(int argc, char **argv) {
     settle(&p);
     if (p.before) p.before->vs = &p.o;
     int code = p.command->run(p.arena, p.before ? p.before : &p.o);
+    cli_printed();
     arena_free(p.arena);
     return code;
 }

@@ -169,6 +169,7 @@ OutFile cli_output(Arena *a, const Options *o) {
 }
 
 void cli_printed(void) {
+    errno = 0;
     if (fflush(stdout) || ferror(stdout)) fail(NOWHERE, "cannot write the report: %s", strerror(errno ? errno : EIO));
 }
 
