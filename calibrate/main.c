@@ -3,6 +3,7 @@
  * Relies on: calibrate.h, runtime/file.h; the library of the CUDA target, which it is linked with.
  * Relied on by: shardc calibrate, people. */
 #include "../runtime/file.h"
+#include "../runtime/number.h"
 #include "calibrate.h"
 #include <argp.h>
 #include <errno.h>
@@ -153,7 +154,7 @@ static void check_stages(const char *list, struct argp_state *state) {
 
 static error_t parse(int key, char *arg, struct argp_state *state) {
     arguments *a = state->input;
-    int used = 0;
+    int64_t gpus = 0;
     switch (key) {
     case 'o': a->w.profile = arg; break;
     case KEY_TABLE: a->w.table = arg; break;
@@ -166,8 +167,8 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
         break;
     case KEY_FROM: take_file(&a->from, arg); break;
     case KEY_WORLD:
-        if (sscanf(arg, "%d%n", &a->w.world, &used) != 1 || arg[used] || a->w.world < 1 || a->w.world > 8)
-            argp_error(state, "--world %s: give a number of GPUs, from 1 to 8", arg);
+        if (!sc_read_whole(arg, 1, 8, &gpus)) argp_error(state, "--world %s: give a number of GPUs, from 1 to 8", arg);
+        a->w.world = (int)gpus;
         break;
     case KEY_QUICK: a->w.quick = true; break;
     case ARGP_KEY_END:

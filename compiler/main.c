@@ -3,11 +3,11 @@
  * Relied on by: people. */
 #include "cli/cli.h"
 #include "frontend/frontend.h"
+#include "number.h"
 #include "sandbox/sandbox.h"
 #include "system.h"
 
 #include <argp.h>
-#include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 
@@ -184,10 +184,8 @@ static void take_word(Parse *p, const Option *o, char *arg) {
 }
 
 static int64_t whole_number(const Option *o, const char *arg) {
-    char *end;
-    errno = 0;
-    long long x = strtoll(arg, &end, 10);
-    if (end == arg || *end || errno || x < o->low || x > o->high)
+    int64_t x = 0;
+    if (!sc_read_whole(arg, o->low, o->high, &x))
         fail_usage("--%s %s: a whole number from %lld to %lld is wanted", o->name, arg, (long long)o->low,
                    (long long)o->high);
     return x;
@@ -202,9 +200,8 @@ static void take_large(Parse *p, const Option *o, char *arg) {
 }
 
 static double milliseconds(const Option *o, const char *arg, const char *number) {
-    char *end;
-    double x = strtod(number, &end);
-    if (end == number || *end || !(x >= 0 && x <= 1e9))
+    double x;
+    if (!sc_read_number(number, &x) || !(x >= 0 && x <= 1e9))
         fail_usage("--%s %s: milliseconds are wanted, a number from 0 to 1e9", o->name, arg);
     return x;
 }

@@ -1,6 +1,7 @@
 /* Parameters and buffers: made by nn.parameter and nn.buffer, named by the modules that hold them, ordered by first
  * use. Relies on: modules.c (who holds them). Relied on by: nn.lua, trace.c, training.c. */
 #include "fe.h"
+#include "number.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -27,6 +28,8 @@ static int prim_param(lua_State *L) {
     p->init_a = luaL_optnumber(L, 4, 0);
     p->init_b = luaL_optnumber(L, 5, 0);
     if (!isfinite(p->init_a) || !isfinite(p->init_b)) sandbox_fail(L, "%s: initial values must be finite", what);
+    double lost = !sc_fits_fp32(p->init_a) ? p->init_a : p->init_b;
+    if (!sc_fits_fp32(lost)) sandbox_fail(L, "%s: init: %g; " FP32_RANGE, what, lost, (float)lost, SC_LEAST_FP32);
     p->dtype = field_to_dtype(L, 6, what);
     p->requires_grad = lua_toboolean(L, 7);
     p->is_buffer = lua_toboolean(L, 8);

@@ -1,7 +1,8 @@
 /* Reads the variables that launchers set. The order in which launchers are tried matters: they run within each other.
- * Relies on: place.h.
+ * Relies on: place.h, number.h.
  * Relied on by: job.c. */
 #include "place.h"
+#include "../number.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,10 +52,8 @@ static const launcher launchers[] = {
 
 int sc_place_number(const char *variable, int otherwise) {
     const char *text = variable ? getenv(variable) : NULL;
-    char *end;
-    if (!text || !*text) return otherwise;
-    long x = strtol(text, &end, 10);
-    return *end || x < 0 || x > 1 << 20 ? otherwise : (int)x;
+    int64_t x;
+    return text && sc_read_whole(text, 0, 1 << 20, &x) ? (int)x : otherwise;
 }
 
 /* The launcher whose variables are set; NULL: none, or `wrong` says what is impossible in them. A process that took

@@ -50,15 +50,8 @@ typedef struct {
 
 /* ── the record ──────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-/* Group g's value: it keeps its ratio to group 0's, which the command line may have replaced by `base`. */
-static double scaled(double group, double first, double base) {
-    if (first != 0) return group * (base / first);
-    return group != 0 ? group : base;
-}
-
 static void begin_record(Trainer *t, int64_t step, int accumulate) {
     const Options *o = t->o;
-    const sc_group_info *g = t->b->groups;
     double factor = schedule_factor(&t->run->schedule, step);
     t->record = (sc_record){.step = step,
                             .seed = t->run->seed,
@@ -69,13 +62,9 @@ static void begin_record(Trainer *t, int64_t step, int accumulate) {
                             .momentum = (float)o->momentum,
                             .clip = (float)o->clip};
     for (int i = 0; i < t->b->ngroups && i < SC_GROUPS; i++) {
-        double lr = i == 0 ? o->lr : scaled(g[i].lr, g[0].lr, o->lr), decay = g[i].weight_decay;
-        if (i == 0)
-            decay = o->weight_decay;
-        else if (g[0].weight_decay != 0)
-            decay = scaled(decay, g[0].weight_decay, o->weight_decay);
-        t->record.lr[i] = (float)(lr * factor);
-        t->record.weight_decay[i] = (float)decay;
+        sc_group_info g = args_group(t->b, o, i);
+        t->record.lr[i] = (float)(g.lr * factor);
+        t->record.weight_decay[i] = (float)g.weight_decay;
     }
 }
 
