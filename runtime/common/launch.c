@@ -1,9 +1,10 @@
 /* Starts the ranks of a build and watches them: flags in shared memory, one process a rank (or, with -DSC_RANK_THREADS,
  * one thread), ends all when one dies, and says who hangs where when nothing moves.
- * Relies on: job.h, rank.h and the target's part of it; fork.
+ * Relies on: job.h, parent.h, rank.h and the target's part of it; fork.
  * Relied on by: runtime/host (sc_launch). */
 #include "../sc_kernels.h"
 #include "job.h"
+#include "parent.h"
 #include "rank.h"
 #include <errno.h>
 #include <pthread.h>
@@ -170,10 +171,15 @@ static void reap(job *j, flock *f) {
 static void watch_ranks(job *j, flock *f, const sigset_t *child) {
     sc_watchdog dog = {0, sc_now_s()};
     double interval = poll_interval(j->w.debug);
+    char who[64];
+    /* Who has set the variables by hand may have ended until here: then it waits for nobody. */
+    if (!sc_job_alone() && !sc_job_place()->certain) sc_parent_find(false);
     while (f->left) {
         struct timespec t = {0, (long)(interval * 1e9)};
         sigtimedwait(child, NULL, &t);
         reap(j, f);
+        if (sc_parent_gone(who, sizeof who) && sc_signals_ask(SIGTERM))
+            sc_say("shardc: %s, which started the ranks, has ended: they stop as at SIGTERM", who);
         /* The ranks themselves heed a first request to stop; this process stays to tell how they end. */
         int signal = f->killed ? 0 : sc_signals_stop();
         if (signal && sc_signals_at_once(&j->w)) {

@@ -149,6 +149,7 @@ bool sc_signals_new(void);                  /* before ranks start; false: errno 
 void sc_signals_listen(void);               /* from here on, in this process and in those that it forks */
 sc_signals sc_signals_seen(void);           /* what has been asked for, on this machine or another ... */
 void sc_signals_hear(const sc_signals *s);  /* ... as another machine tells it */
+bool sc_signals_ask(int signal);            /* to stop, as the signal would; false: somebody has asked before */
 int sc_signals_stop(void);                  /* the signal that asks to stop; 0: none */
 bool sc_signals_at_once(const sc_world *w); /* to stop whatever the ranks are at */
 bool sc_signals_last(void);                 /* the next signal would be a second one */
