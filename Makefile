@@ -136,7 +136,7 @@ $(B)/unit_kernels: $(patsubst %.c,$(B)/%.o,$(wildcard tests/unit/test_kernels*.c
 	$(LINK) -lcriterion $(RUNLIBS) -o $@
 $(B)/unit_runtime: $(U)/test_runtime_cpu.o $(CPU_OBJ)
 	$(LINK) -lcriterion $(RUNLIBS) -o $@
-$(B)/unit_host: $(patsubst %.c,$(B)/%.o,$(wildcard tests/unit/test_host*.c)) $(U)/mock_target.o $(filter-out $(B)/runtime/host/main.o,$(HOST_OBJ))
+$(B)/unit_host: $(patsubst %.c,$(B)/%.o,$(wildcard tests/unit/test_host*.c)) $(U)/mock_target.o $(B)/runtime/common/lost.o $(filter-out $(B)/runtime/host/main.o,$(HOST_OBJ))
 	$(LINK) -lcriterion $(HOSTLIBS) -o $@
 unit: $(UNITS) ## build the unit tests
 

@@ -1,10 +1,13 @@
 /* sc_calibrate: measures the GPUs at hand, writes a device profile and a table of matmul algorithms. `shardc calibrate`
  * runs it; where there is no shardc it runs by itself.
- * Relies on: calibrate.h; the library of the CUDA target, which it is linked with.
+ * Relies on: calibrate.h, runtime/file.h; the library of the CUDA target, which it is linked with.
  * Relied on by: shardc calibrate, people. */
+#include "../runtime/file.h"
+#include "../runtime/number.h"
 #include "calibrate.h"
 #include <argp.h>
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -87,32 +90,46 @@ static void run(lines *l, const sc_wish *w, const char *what, stage *s) {
     fclose(f);
 }
 
-static FILE *file_of(const char *path, const char *mode) {
-    FILE *f = path ? fopen(path, mode) : stdout;
-    if (f) return f;
-    fprintf(stderr, "sc_calibrate: cannot write %s: %s; choose another file\n", path, strerror(errno));
+_Noreturn static void cannot_write(const char *path, int error) {
+    fprintf(stderr, "sc_calibrate: cannot write %s: %s; choose another file\n", path ? path : "the profile",
+            strerror(error));
     exit(1);
 }
 
 /* Measuring takes minutes: what cannot be written is told before. */
 static void check_output(const char *path) {
+    int error = path ? sc_aside_try(path) : 0;
+    if (error) cannot_write(path, error);
+}
+
+/* A file is written aside; no path: standard output. */
+static FILE *begin(sc_aside *a, const char *path) {
+    if (!path) return stdout;
+    sc_aside_open(a, path, NULL);
+    FILE *f = sc_aside_print(a);
+    if (!f) cannot_write(path, a->error);
+    return f;
+}
+
+static void finish(sc_aside *a, FILE *f, const char *path) {
+    errno = 0;
+    if (!path && (fflush(f) || ferror(f))) cannot_write(path, errno ? errno : EIO);
     if (!path) return;
-    bool is_new = access(path, F_OK) != 0;
-    fclose(file_of(path, "a"));
-    if (is_new) unlink(path);
+    sc_aside_printed(a, f);
+    if (sc_aside_commit(a)) cannot_write(path, a->error);
+}
+
+static void put_lines(const char *path, const lines *l) {
+    sc_aside a;
+    FILE *f = begin(&a, path);
+    for (int i = 0; i < l->n; i++) fprintf(f, "%s\n", l->at[i]);
+    finish(&a, f, path);
 }
 
 static void check_input(const char *path) {
     if (!path || !access(path, R_OK)) return;
     fprintf(stderr, "sc_calibrate: cannot read %s: %s; `shardc calibrate MODEL.lua -o %s` makes a list of kernels\n",
             path, strerror(errno), path);
-    exit(1);
-}
-
-static void finish(FILE *f, const char *path) {
-    if (!fflush(f) && !ferror(f)) return;
-    fprintf(stderr, "sc_calibrate: cannot write %s: %s; choose another file\n", path ? path : "the profile",
-            strerror(errno));
     exit(1);
 }
 
@@ -137,7 +154,7 @@ static void check_stages(const char *list, struct argp_state *state) {
 
 static error_t parse(int key, char *arg, struct argp_state *state) {
     arguments *a = state->input;
-    int used = 0;
+    int64_t gpus = 0;
     switch (key) {
     case 'o': a->w.profile = arg; break;
     case KEY_TABLE: a->w.table = arg; break;
@@ -150,8 +167,8 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
         break;
     case KEY_FROM: take_file(&a->from, arg); break;
     case KEY_WORLD:
-        if (sscanf(arg, "%d%n", &a->w.world, &used) != 1 || arg[used] || a->w.world < 1 || a->w.world > 8)
-            argp_error(state, "--world %s: give a number of GPUs, from 1 to 8", arg);
+        if (!sc_read_whole(arg, 1, 8, &gpus)) argp_error(state, "--world %s: give a number of GPUs, from 1 to 8", arg);
+        a->w.world = (int)gpus;
         break;
     case KEY_QUICK: a->w.quick = true; break;
     case KEY_TRIAL: a->w.trial = true; break;
@@ -192,6 +209,8 @@ int main(int argc, char **argv) {
                                      NULL,    NULL,  NULL};
     arguments a = {.w = {.world = 1, .name = "measured"}};
     lines l, choices = {0};
+    sc_hold_standard_files();
+    signal(SIGXFSZ, SIG_IGN); /* a file size limit is an error of write, with a message */
     argp_err_exit_status = 2;
     argp_parse(&argp, argc, argv, 0, NULL, &a);
     check_input(a.w.tasks);
@@ -206,18 +225,13 @@ int main(int argc, char **argv) {
     if (wanted(&a, "host")) run(&l, &a.w, "host memory", sc_host_stage);
     if (a.w.tasks && wanted(&a, "tasks")) run(&l, &a.w, "kernels", sc_tasks_run);
     if (a.w.world > 1 && wanted(&a, "collectives")) run(&l, &a.w, "collectives", sc_collectives_run);
-    if (a.raw) {
-        FILE *f = file_of(a.raw, "w");
-        for (int i = 0; i < l.n; i++) fprintf(f, "%s\n", l.at[i]);
-        finish(f, a.raw);
-    }
-    FILE *f = file_of(a.w.profile, "w");
+    if (a.raw) put_lines(a.raw, &l);
+    sc_aside aside;
+    FILE *f = begin(&aside, a.w.profile);
     sc_profile_write(f, &a.w, l.at, l.n);
-    finish(f, a.w.profile);
+    finish(&aside, f, a.w.profile);
     if (!a.w.table || !a.w.tasks || a.from.n) return 0;
     run(&choices, &a.w, "algorithms", sc_table_run);
-    f = file_of(a.w.table, "w");
-    for (int i = 0; i < choices.n; i++) fprintf(f, "%s\n", choices.at[i]);
-    finish(f, a.w.table);
+    put_lines(a.w.table, &choices);
     return 0;
 }

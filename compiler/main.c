@@ -1,14 +1,15 @@
 /* The command line of shardc: which command, which options, and help that teaches. The commands are in cli/.
- * Relies on: cli/, glibc's argp.
+ * Relies on: cli/, system.h, glibc's argp.
  * Relied on by: people. */
 #include "base/version.h"
 #include "cli/cli.h"
 #include "cli/manual.h"
 #include "frontend/frontend.h"
+#include "number.h"
 #include "sandbox/sandbox.h"
+#include "system.h"
 
 #include <argp.h>
-#include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 
@@ -207,10 +208,8 @@ static void take_word(Parse *p, const Option *o, char *arg) {
 }
 
 static int64_t whole_number(const Option *o, const char *arg) {
-    char *end;
-    errno = 0;
-    long long x = strtoll(arg, &end, 10);
-    if (end == arg || *end || errno || x < o->low || x > o->high)
+    int64_t x = 0;
+    if (!sc_read_whole(arg, o->low, o->high, &x))
         fail_usage("--%s %s: a whole number from %lld to %lld is wanted", o->name, arg, (long long)o->low,
                    (long long)o->high);
     return x;
@@ -225,9 +224,8 @@ static void take_large(Parse *p, const Option *o, char *arg) {
 }
 
 static double milliseconds(const Option *o, const char *arg, const char *number) {
-    char *end;
-    double x = strtod(number, &end);
-    if (end == number || *end || !(x >= 0 && x <= 1e9))
+    double x;
+    if (!sc_read_number(number, &x) || !(x >= 0 && x <= 1e9))
         fail_usage("--%s %s: milliseconds are wanted, a number from 0 to 1e9", o->name, arg);
     return x;
 }
@@ -627,6 +625,7 @@ static void check_run_options(int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
+    sc_hold_standard_files();
     signal(SIGXFSZ, SIG_IGN); /* a file size limit is an error of write, with a message */
     if (argc < 2) {
         usage(stderr);
@@ -664,6 +663,7 @@ int main(int argc, char **argv) {
     settle(&p);
     if (p.before) p.before->vs = &p.o;
     int code = p.command->run(p.arena, p.before ? p.before : &p.o);
+    cli_printed();
     arena_free(p.arena);
     return code;
 }

@@ -1,13 +1,15 @@
 /* Files as the runtime opens them: what is read is a regular file, what is written replaces the old file when it is
  * whole. Whatever goes wrong, what was there stays.
  * Relies on: system.h, POSIX files.
- * Relied on by: runtime/host, runtime/common/dump.c, runtime/cuda/tune.c. */
+ * Relied on by: runtime/host, runtime/common/dump.c, runtime/cuda/tune.c, calibrate/. */
 #ifndef SC_FILE_H
 #define SC_FILE_H
 
 #include "system.h"
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -27,20 +29,44 @@ static inline int sc_open_input(const char *path, struct stat *st, char *why, si
     return -1;
 }
 
-/* A file that is written under a temporary name and then renamed. */
+/* A file that is written under a temporary name, PATH.part, and then renamed: its name never stands for half of it. */
 enum { SC_ASIDE_BUFFER = 1 << 20 };
 
 typedef struct {
-    const char *path, *temp; /* the caller's, alive until commit */
+    char path[PATH_MAX], temp[PATH_MAX]; /* temp: equal to path where there is nothing to rename */
     uint8_t *buffer; /* SC_ASIDE_BUFFER bytes, the caller's: nothing is allocated; NULL: writes go straight out */
     size_t n;
     int fd, error; /* errno of the first failure; later calls do nothing */
+    bool passing;  /* another one will soon replace it: not worth an fsync */
 } sc_aside;
 
-static inline void sc_aside_open(sc_aside *a, const char *path, const char *temp, uint8_t *buffer) {
-    *a = (sc_aside){.path = path, .temp = temp, .buffer = buffer};
-    a->fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0666);
+/* Where a file is written: a link is followed, so that the rename replaces the file and not the link; a pipe, a device
+ * and what this process has open already (/dev/stdout) are written directly. Returns the file's mode, 0 for none. */
+static inline mode_t sc_aside_place(sc_aside *a, const char *path) {
+    struct stat st;
+    bool direct = !strncmp(path, "/dev/std", 8) || !strncmp(path, "/dev/fd/", 8) || !strncmp(path, "/proc/", 6);
+    bool link = !direct && lstat(path, &st) == 0 && S_ISLNK(st.st_mode) && realpath(path, a->path);
+    if (!link && (size_t)snprintf(a->path, sizeof a->path, "%s", path) > sizeof a->path - sizeof ".part")
+        a->error = ENAMETOOLONG;
+    bool there = stat(a->path, &st) == 0;
+    if (there && S_ISDIR(st.st_mode)) a->error = EISDIR;
+    direct |= there && !S_ISREG(st.st_mode);
+    snprintf(a->temp, sizeof a->temp, "%.*s%s", (int)(sizeof a->temp - sizeof ".part"), a->path, direct ? "" : ".part");
+    return there ? st.st_mode & 07777 : 0;
+}
+
+static inline bool sc_aside_direct(const sc_aside *a) {
+    return !strcmp(a->path, a->temp);
+}
+
+static inline void sc_aside_open(sc_aside *a, const char *path, uint8_t *buffer) {
+    *a = (sc_aside){.buffer = buffer, .fd = -1};
+    mode_t mode = sc_aside_place(a, path);
+    bool direct = sc_aside_direct(a);
+    if (a->error) return;
+    a->fd = open(a->temp, O_WRONLY | O_CREAT | O_CLOEXEC | (direct ? 0 : O_TRUNC | O_NONBLOCK), 0666);
     if (a->fd < 0) a->error = errno;
+    if (a->fd >= 0 && mode && !direct && fchmod(a->fd, mode) != 0) {} /* another's file keeps its own mode */
 }
 
 static inline void sc_aside_flush(sc_aside *a) {
@@ -66,15 +92,50 @@ static inline void sc_aside_rewrite(sc_aside *a, const void *p, size_t n) {
     if (!a->error && (lseek(a->fd, 0, SEEK_SET) < 0 || !sc_write_all(a->fd, p, n))) a->error = errno;
 }
 
+/* The file as a stream, for who prints; it ends with sc_aside_printed. NULL: a->error says why. */
+static inline FILE *sc_aside_print(sc_aside *a) {
+    int fd = a->error ? -1 : dup(a->fd);
+    FILE *f = fd < 0 ? NULL : fdopen(fd, "w");
+    if (!f && !a->error) a->error = errno;
+    if (!f && fd >= 0) close(fd);
+    return f;
+}
+
+static inline void sc_aside_printed(sc_aside *a, FILE *f) {
+    bool bad = fflush(f) || ferror(f);
+    if (fclose(f)) bad = true;
+    if (!bad || a->error) return;
+    a->error = sc_write_all(a->fd, "", 1) ? EIO : errno; /* the stream does not keep what its first failure was */
+}
+
+/* Nothing of it stays. */
+static inline void sc_aside_drop(sc_aside *a) {
+    if (a->fd < 0) return;
+    close(a->fd);
+    if (!sc_aside_direct(a)) unlink(a->temp);
+    a->fd = -1;
+}
+
 /* Flush, fsync, rename. Returns 0, or the first errno: then the temporary file is gone. */
 static inline int sc_aside_commit(sc_aside *a) {
+    bool direct = sc_aside_direct(a);
     sc_aside_flush(a);
-    if (!a->error && fsync(a->fd) != 0 && errno != EINVAL && errno != EROFS) a->error = errno;
+    if (!a->error && !a->passing && !direct && fsync(a->fd) != 0 && errno != EINVAL && errno != EROFS) a->error = errno;
     if (a->fd >= 0 && close(a->fd) != 0 && !a->error) a->error = errno;
-    if (!a->error && rename(a->temp, a->path) != 0) a->error = errno;
-    if (a->error && a->fd >= 0) unlink(a->temp);
+    if (!a->error && !direct && rename(a->temp, a->path) != 0) a->error = errno;
+    if (a->error && a->fd >= 0 && !direct) unlink(a->temp);
     a->fd = -1;
     return a->error;
+}
+
+/* Before the work: can it be written? 0, or errno. Leaves nothing. */
+static inline int sc_aside_try(const char *path) {
+    sc_aside a = {.fd = -1};
+    sc_aside_place(&a, path);
+    if (!a.error && sc_aside_direct(&a)) return access(a.path, W_OK) ? errno : 0; /* opening a pipe may wait */
+    sc_aside_open(&a, path, NULL);
+    sc_aside_drop(&a);
+    return a.error;
 }
 
 #endif

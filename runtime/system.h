@@ -1,10 +1,11 @@
 /* The system's calls as the runtime wants them: reads and writes of all that was asked for, the clock.
  * Relies on: POSIX.
- * Relied on by: runtime/host, runtime/common, calibrate/. */
+ * Relied on by: runtime/host, runtime/common, calibrate/, compiler/main.c. */
 #ifndef SC_SYSTEM_H
 #define SC_SYSTEM_H
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -32,6 +33,13 @@ static inline bool sc_write_all(int fd, const void *from, size_t n) {
         k += (size_t)put;
     }
     return true;
+}
+
+/* First of all in a program: where standard input, output or error is closed, the next file that is opened would take
+ * its place, and what is printed would go there. A closed one becomes a file that cannot be read, or written. */
+static inline void sc_hold_standard_files(void) {
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd ? O_RDONLY : O_WRONLY) != fd) return;
 }
 
 static inline int64_t sc_now_ns(void) {

@@ -37,6 +37,15 @@ int sc_processors(const sc_build *b);
 void *sc_map_shared(size_t bytes);
 void sc_unmap(void *p, size_t bytes);
 
+/* Outputs that a run can do without (common/lost.c). A failure to write one is said on standard error, once of each,
+ * and the run goes on; at its end it is said again. What the run is for, the state, --export and a sample, is none. */
+typedef enum { SC_PRINTED, SC_LOG, SC_REPORT, SC_DUMP, SC_TRACE, SC_OUTPUTS } sc_output;
+bool sc_outputs_new(void); /* before ranks start, by every process; false: errno says why */
+void sc_lose(sc_output k, const char *path, int error); /* path: NULL for standard output; error: errno */
+bool sc_lost(sc_output k);
+void sc_regain(sc_output k); /* it has been written after all */
+void sc_tell_lost(void);
+
 /* Runs `body(rank)` on every rank of this process's share of the world: forks (or, with -DSC_RANK_THREADS, starts
  * threads). Returns the largest exit code; a rank that dies ends the others. */
 int sc_launch(const sc_build *b, const sc_debug *d, int (*body)(sc_rank *r, void *arg), void *arg);

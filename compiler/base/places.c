@@ -18,10 +18,34 @@ static const char *first_below(Arena *a, const char *root, const char *const *be
     return NULL;
 }
 
-const char *places_library(Arena *a, const char *file) {
+/* Of shardc's folder (`below` the root: where its programs are), a checkout's or an installed one: where the library is
+ * to be, and the command that makes it. NULL: it is neither. */
+static const char *how_to_make(Arena *a, const char *root, const char *below, const char *target, const char **holds) {
+    if (!access(path_join(a, root, "Makefile", ""), R_OK) && !access(path_join(a, root, "runtime/sc.h", ""), R_OK)) {
+        const char *b = strcmp(below, "build") ? arena_printf(a, " B=%s", below) : "";
+        *holds = path_join(a, path_real(a, root), below, "");
+        return arena_printf(a, "`make -C %s%s%s%s`", path_real(a, root), b, *target ? " " : "", target);
+    }
+    if (access(path_join(a, root, "share/shardc/runtime/sc.h", ""), R_OK)) return NULL;
+    *holds = path_join(a, path_real(a, root), "lib/shardc", "");
+    return arena_printf(a, "`make%s%s install PREFIX=%s` in the checkout that this shardc was installed from",
+                        *target ? " " : "", target, path_real(a, root));
+}
+
+const char *places_library(Arena *a, const char *file, const char *target) {
     static const char *const beside[] = {"", "../lib/shardc"}, *const at_home[] = {"build", "lib/shardc"};
-    const char *found = first_below(a, places_program(a), beside, 2, file);
-    return found ? found : first_below(a, getenv("SHARDC_HOME"), at_home, 2, file);
+    const char *here = places_program(a), *home = getenv("SHARDC_HOME"), *holds;
+    const char *found = first_below(a, here, beside, 2, file);
+    if (!found) found = first_below(a, home, at_home, 2, file);
+    if (found) return found;
+    const char *how = home && *home ? how_to_make(a, home, "build", target, &holds) : NULL;
+    if (!how) how = how_to_make(a, path_join(a, here, "..", ""), basename(here), target, &holds);
+    if (how) fail(NOWHERE, "%s is not in %s; run %s", file, holds, how);
+    fail(NOWHERE,
+         "%s is not in %s%s; neither is a checkout of shardc or a prefix that it was installed to: run `make%s%s` in a "
+         "checkout and set SHARDC_HOME to its folder",
+         file, here, home && *home ? arena_printf(a, ", nor below %s (SHARDC_HOME)", home) : " nor below SHARDC_HOME",
+         *target ? " " : "", target);
 }
 
 const char *places_headers(Arena *a) {

@@ -8,9 +8,11 @@
 
 enum { MOST_FOLDERS = 16 };
 
-const char *places_program(Arena *a);                   /* of shardc itself */
-const char *places_library(Arena *a, const char *file); /* where shardc's own libraries are, and file; NULL: nowhere */
-const char *places_headers(Arena *a);                   /* the folder of sc.h */
+const char *places_program(Arena *a); /* of shardc itself */
+/* Where shardc's own libraries are, and file. Fails where it is nowhere: says which folder is to hold it, and how make
+ * makes it there (`make TARGET` in a checkout). */
+const char *places_library(Arena *a, const char *file, const char *target);
+const char *places_headers(Arena *a);                      /* the folder of sc.h */
 const char *places_on_path(Arena *a, const char *program); /* the first folder of PATH with it; NULL: none */
 int places_cuda(Arena *a, const char **homes);
 const char *places_find(Arena *a, const char *const *homes, int n, const char *file); /* at or below one of them */

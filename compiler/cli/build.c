@@ -97,7 +97,7 @@ static void tell_build(const Options *o, const Plan *p, const char *name, const 
     if (p->nodes > 1) printf(" on %d nodes", p->nodes);
     for (int i = 0; i < o->npolicies; i++) printf(", policy %s", o->policies[i]);
     printf(" -> %s%s\n", binary, o->sources ? ".c" : "");
-    fflush(stdout);
+    cli_printed();
 }
 
 /* Before the compiler takes minutes. What the driver says beyond that a program says when it starts. */
@@ -123,9 +123,10 @@ static char *build(Arena *a, const Options *o, bool runs) {
     char *binary = arena_printf(a, "%s/%s", strcmp(folder, "/") ? folder : "", name);
     Plan *p = cli_plan(a, o, model);
     if (runs && !strcmp(p->target, "cuda")) want_gpu(o, p);
+    const char *variant = o->variant ? o->variant : "";
+    if (!o->sources) emit_check(p, variant);
     make_folders(a, folder);
     Lock lock = lock_build(a, binary);
-    const char *variant = o->variant ? o->variant : "";
     emit_keep(p, folder, name, variant, o->sources);
     if (lock.held) emit_clear(folder, name);
     if (!runs) tell_build(o, p, name, binary);

@@ -11,15 +11,6 @@
 #include <errno.h>
 #include <unistd.h>
 
-static const char *find(Arena *a) {
-    const char *folder = places_library(a, "sc_calibrate");
-    if (folder) return arena_printf(a, "%s/sc_calibrate", folder);
-    fail(NOWHERE,
-         "sc_calibrate, which measures GPUs, is not in %s; build it with 'make cuda' or set SHARDC_HOME to the folder "
-         "of shardc",
-         places_program(a));
-}
-
 static int print_tasks(Arena *a, const Options *o) {
     Options cuda = *o;
     if (o->table || o->tasks)
@@ -77,7 +68,7 @@ int command_calibrate(Arena *a, const Options *o) {
     if (o->tasks) input_add(o->tasks);
     if (o->out) input_keep(o->out);
     if (o->table) input_keep(o->table);
-    push(&args, a, find(a));
+    push(&args, a, path_join(a, places_library(a, "sc_calibrate", "cuda"), "sc_calibrate", ""));
     const char *const given[] = {"-o",      o->out,   "--table", o->table,
                                  "--tasks", o->tasks, "--world", o->world ? arena_printf(a, "%d", o->world) : NULL};
     for (int i = 0; i < 8; i += 2) {

@@ -8,6 +8,7 @@
 #include "../pipeline.h"
 #include "../report/report.h"
 #include "cli.h"
+#include "number.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -174,6 +175,7 @@ OutFile cli_output(Arena *a, const Options *o) {
 }
 
 void cli_printed(void) {
+    errno = 0;
     if (fflush(stdout) || ferror(stdout)) fail(NOWHERE, "cannot write the report: %s", strerror(errno ? errno : EIO));
 }
 
@@ -190,10 +192,13 @@ bool cli_bytes(const char *text, int64_t *out) {
         double bytes;
     } units[] = {{"", 1},      {"B", 1},         {"KB", 1e3},      {"MB", 1e6},      {"GB", 1e9},
                  {"TB", 1e12}, {"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", (double)(1ull << 40)}};
-    char *end;
-    double x = strtod(text, &end);
+    char number[64];
+    const char *unit = text + strspn(text, "0123456789.eE+-");
+    double x;
+    snprintf(number, sizeof number, "%.*s", (int)(unit - text), text);
+    if (unit - text >= (int)sizeof number || !sc_read_number(number, &x)) return false;
     for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
-        if (end == text || strcmp(end, units[i].unit)) continue;
+        if (strcmp(unit, units[i].unit)) continue;
         double bytes = x * units[i].bytes;
         if (!(bytes >= 1 && bytes < 1e18)) return false;
         *out = (int64_t)bytes;

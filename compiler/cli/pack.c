@@ -341,7 +341,7 @@ int command_pack(Arena *a, const Options *o) {
                : at_capacity == EXACT_IMPOSSIBLE
                    ? "it does not fit, which is proven"
                    : "no packing was found, and none was ruled out; a greater --effort may");
-    if (fflush(stdout) || ferror(stdout)) fail(NOWHERE, "cannot write the report: %s", strerror(errno ? errno : EIO));
+    cli_printed();
     if (o->out) write_csv(&p, o);
     return o->capacity >= 0 && at_capacity != EXACT_FOUND;
 }

@@ -8,6 +8,7 @@
 #include "../report/figures.h"
 #include "../report/live.h"
 #include "../report/report.h"
+#include "number.h"
 #include "visible.h"
 
 #include <cjson/cJSON.h>
@@ -18,10 +19,8 @@
 
 /* ── compiling ──────────────────────────────────────────────────────────────────────────────────────────────────── */
 static int whole(const char *key, const char *value) {
-    char *end;
-    errno = 0;
-    long x = strtol(value, &end, 10);
-    if (end == value || *end || errno || x < 1 || x > 1 << 20)
+    int64_t x = 0;
+    if (!sc_read_whole(value, 1, 1 << 20, &x))
         fail_usage("%s=%s: a whole number from 1 to %d is wanted", key, value, 1 << 20);
     return (int)x;
 }
@@ -318,10 +317,8 @@ const char *points_utf8(Arena *a, const char *text) {
 
 /* A whole number as people write it is a number; all else is text. */
 static void add_value(cJSON *o, Arena *a, const char *key, const char *value) {
-    char *end;
-    errno = 0;
-    long long x = strtoll(value, &end, 10);
-    bool plain = end != value && !*end && !errno && llabs(x) < 1ll << 53 && !strcmp(arena_printf(a, "%lld", x), value);
+    int64_t x, most = (1ll << 53) - 1;
+    bool plain = sc_read_whole(value, -most, most, &x) && !strcmp(arena_printf(a, "%lld", (long long)x), value);
     if (plain)
         cJSON_AddNumberToObject(o, points_utf8(a, key), (double)x);
     else

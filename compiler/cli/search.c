@@ -4,6 +4,7 @@
 #include "search.h"
 #include "../ir/training.h"
 #include "../report/figures.h"
+#include "number.h"
 
 #include <cjson/cJSON.h>
 #include <errno.h>
@@ -151,10 +152,7 @@ SearchLargest search_largest(Arena *a, const Options *o, const char *key, int64_
 bool search_value(const Plan *p, const char *key, int64_t *value) {
     for (int i = 0; i < p->noptions; i++) {
         if (strcmp(p->options[i].name, key)) continue;
-        char *end;
-        errno = 0;
-        *value = strtoll(p->options[i].text, &end, 10);
-        return end != p->options[i].text && !*end && !errno && *value >= 1 && *value < MOST;
+        return sc_read_whole(p->options[i].text, 1, MOST - 1, value);
     }
     return false;
 }

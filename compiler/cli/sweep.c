@@ -3,6 +3,7 @@
  * Relied on by: predict.c. */
 #include "../report/chart.h"
 #include "../report/figures.h"
+#include "number.h"
 #include "points.h"
 
 #include <cjson/cJSON.h>
@@ -15,29 +16,27 @@ enum { MOST_POINTS = 4096 };
 
 /* ── values ─────────────────────────────────────────────────────────────────────────────────────────────────────── */
 typedef struct {
-    long long from, to, step;
+    int64_t from, to, step;
     bool times;
 } Range;
 
 /* 8..64, 4..32+4, 1024..16384x2. False: it is no range, but a value. */
-static bool range_of(const char *sweep, const char *text, Range *r) {
-    char *end;
-    errno = 0;
-    *r = (Range){.from = strtoll(text, &end, 10), .step = 1};
-    if (end == text || strncmp(end, "..", 2)) return false;
-    const char *to = end + 2;
-    r->to = strtoll(to, &end, 10);
-    bool good = end != to;
-    if (good && (*end == 'x' || *end == '+')) {
-        const char *step = end + 1;
-        r->times = *end == 'x';
-        r->step = strtoll(step, &end, 10);
-        good = end != step;
-    }
-    if (!good || *end || errno || r->to < r->from || r->step < (r->times ? 2 : 1) || (r->times && r->from < 1) ||
-        r->to > 1ll << 53)
-        fail_usage("--sweep %s: %s is no range; write 8..64, 4..32+4 (in steps of 4) or 1024..16384x2 (doubled)", sweep,
-                   text);
+static bool range_of(Arena *a, const char *sweep, const char *text, Range *r) {
+    const int64_t most = 1ll << 53;
+    const char *dots = text + strspn(text, "+-");
+    size_t digits = strspn(dots, "0123456789");
+    dots += digits;
+    if (!digits || strncmp(dots, "..", 2)) return false;
+    const char *to = dots + 2, *by = to + strspn(to, "+-");
+    by += strspn(by, "0123456789");
+    *r = (Range){.step = 1, .times = *by == 'x'};
+    bool good = sc_read_whole(arena_printf(a, "%.*s", (int)(dots - text), text), -most, most, &r->from) &&
+                sc_read_whole(arena_printf(a, "%.*s", (int)(by - to), to), r->from, most, &r->to);
+    if (good && *by) good = (*by == 'x' || *by == '+') && sc_read_whole(by + 1, r->times ? 2 : 1, most, &r->step);
+    if (!good || (r->times && r->from < 1))
+        fail_usage("--sweep %s: %s is no range; write 8..64, 4..32+4 (in steps of 4) or 1024..16384x2 (doubled), with "
+                   "whole numbers of at most 2^53",
+                   sweep, text);
     return true;
 }
 
@@ -55,12 +54,14 @@ static PointKey key_of(Arena *a, const char *sweep) {
         if (comma) *comma++ = 0;
         if (!*value) fail_usage("--sweep %s: a value between commas is empty; leave out the comma", sweep);
         Range r;
-        if (!range_of(sweep, value, &r)) {
+        if (!range_of(a, sweep, value, &r)) {
             push(&all, a, value);
             continue;
         }
-        for (long long x = r.from; x <= r.to && all.n <= MOST_POINTS; x = r.times ? x * r.step : x + r.step)
-            push(&all, a, arena_printf(a, "%lld", x));
+        for (int64_t x = r.from; all.n <= MOST_POINTS; x = r.times ? x * r.step : x + r.step) {
+            push(&all, a, arena_printf(a, "%lld", (long long)x));
+            if (r.times ? x > r.to / r.step : x > r.to - r.step) break; /* the next one is beyond the end */
+        }
     }
     return (PointKey){name, all.at, all.n};
 }
@@ -102,9 +103,7 @@ static Points points_of(Arena *a, const Options *o) {
 
 /* ── the picture ────────────────────────────────────────────────────────────────────────────────────────────────── */
 static bool number_of(const char *text, double *x) {
-    char *end;
-    *x = strtod(text, &end);
-    return end != text && !*end && isfinite(*x);
+    return sc_read_number(text, x);
 }
 
 /* The last key whose values are all numbers; -1. */

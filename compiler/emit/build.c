@@ -45,15 +45,8 @@ static void find_runtime(Build *b, const char *target) {
     bool plain = !b->variant[0];
     const char *file = arena_printf(a, "libsc_%s%s%s.a", target, plain ? "" : "_", b->variant);
     b->headers = places_headers(a);
-    const char *folder = places_library(a, file);
-    if (!folder)
-        fail(NOWHERE, "%s is not in %s; build it with 'make%s%s' or set SHARDC_HOME to the folder of shardc", file,
-             places_program(a),
-             b->cuda ? " cuda"
-             : plain ? ""
-                     : " libs-",
-             b->variant);
-    b->library = path_join(a, folder, file, "");
+    const char *made_by = b->cuda ? "cuda" : plain ? "" : arena_printf(a, "libs-%s", b->variant);
+    b->library = path_join(a, places_library(a, file, made_by), file, "");
 }
 
 /* The library's kernels are for the architectures that `make cuda` listed beside it: one of the program's own major
@@ -87,10 +80,16 @@ static const Cuda *find_cuda(Arena *a, const Plan *p) {
     for (int i = 0; i < n && !c->nvcc; i++)
         if (!access(path_join(a, homes[i], "bin/nvcc", ""), X_OK))
             c->nvcc = path_join(a, path_real(a, homes[i]), "bin/nvcc", "");
+    const char *chosen = getenv("CUDA_HOME");
+    if (!c->nvcc && chosen && *chosen)
+        fail(NOWHERE,
+             "nvcc, the compiler of CUDA 13, is not in %s/bin (CUDA_HOME); set CUDA_HOME to the folder of the CUDA "
+             "toolkit, or unset it: then PATH and /usr/local/cuda are looked into",
+             chosen);
     if (!c->nvcc)
         fail(NOWHERE,
-             "nvcc, the compiler of CUDA 13, is not in %s/bin, PATH or /usr/local/cuda/bin; install the CUDA "
-             "toolkit, or set CUDA_HOME to its folder",
+             "nvcc, the compiler of CUDA 13, is neither on PATH nor in %s/bin; install the CUDA toolkit, or "
+             "set CUDA_HOME to its folder",
              homes[0]);
     c->arch = p->arch;
     c->runtime = places_find(a, homes, n, "libcudart_static.a");
@@ -112,6 +111,11 @@ typedef struct {
     const char *user; /* the user's file that it compiles; NULL: our own text */
 } Job;
 
+static _Noreturn void cannot_run(const char *program, int error) {
+    fail(NOWHERE, "cannot run %s: %s; install gcc, or name a C compiler in the environment variable CC", program,
+         strerror(error));
+}
+
 static Job start(Build *b, Args *args, const char *what) {
     Job j = {.what = what,
              .messages =
@@ -127,9 +131,7 @@ static Job start(Build *b, Args *args, const char *what) {
     if (!e) e = posix_spawn_file_actions_addchdir_np(&io, dir);
     if (!e) e = posix_spawnp(&j.pid, args->at[0], &io, NULL, (char *const *)args->at, environ);
     posix_spawn_file_actions_destroy(&io);
-    if (e)
-        fail(NOWHERE, "cannot run %s: %s; install gcc, or name a C compiler in the environment variable CC",
-             args->at[0], strerror(e));
+    if (e) cannot_run(args->at[0], e);
     j.program = args->at[0];
     return j;
 }
@@ -192,6 +194,10 @@ static const char *remedy(const Build *b, const char *messages) {
         return "install the library behind -l; `make setup` installs them all";
     if (strstr(messages, " ended with signal 9 "))
         return "the system sends signal 9 when memory runs out: end other programs, or build on a larger machine";
+    if (strstr(messages, "cannot find 'ld'") || strstr(messages, "fatal error: cannot execute"))
+        return "a part of the C compiler is missing: install gcc and binutils whole; `make setup` installs both";
+    if (strstr(messages, ".h: No such file or directory"))
+        return "install the headers of the C library (libc6-dev); `make setup` installs them";
     return b->cuda ? "the environment variable CC names another C compiler, CUDA_HOME another CUDA, --arch another GPU"
                    : "the environment variable CC names another C compiler";
 }
@@ -451,19 +457,32 @@ void emit_keep(const Plan *p, const char *dir, const char *name, const char *var
         emit_keep_foreign(p->arena, path_join(p->arena, dir, name, emit_foreign_suffix(p, i)));
 }
 
-void emit_build(const Plan *p, const char *dir, const char *name, const char *variant) {
+/* What the build takes, and where it is; fails where something is missing. */
+static Build look_around(const Plan *p, const char *variant) {
     const char *cc = getenv("CC");
     Build b = {.a = p->arena,
                .g = p->graph,
                .plan = p,
-               .dir = dir,
-               .name = name,
                .variant = variant ? variant : "",
                .cc = cc && cc[strspn(cc, " \t")] ? cc : "gcc"};
+    const char *program = c_compiler(&b).at[0];
+    bool path = strchr(program, '/') != NULL;
+    if (path ? access(program, X_OK) : !places_on_path(b.a, program)) cannot_run(program, path ? errno : ENOENT);
     if (!strcmp(p->target, "cuda")) b.cuda = find_cuda(b.a, p);
     b.suffix = emit_kernels_suffix(p);
     find_runtime(&b, p->target);
     check_archs(&b);
+    return b;
+}
+
+void emit_check(const Plan *p, const char *variant) {
+    look_around(p, variant);
+}
+
+void emit_build(const Plan *p, const char *dir, const char *name, const char *variant) {
+    Build b = look_around(p, variant);
+    b.dir = dir;
+    b.name = name;
     compile(&b);
     link_binary(&b);
     unlink(b.step);

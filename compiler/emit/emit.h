@@ -12,6 +12,8 @@ void emit_keep(const Plan *p, const char *dir, const char *name, const char *var
 void emit(const Plan *p, const char *dir, const char *name);
 /* What emit() writes for each event: its waits and its call. [program][event]; NULL: p comes from a plan.json. */
 const char *const *const *emit_statements(const Plan *p);
+/* Before anything is written: fails where what emit_build takes is not there: compilers, headers, the runtime. */
+void emit_check(const Plan *p, const char *variant);
 /* Compiles and links DIR/NAME with the runtime for the plan's target; fails with the compiler's own message. `variant`:
  * "" | "asan" | "tsan" | "fp64" selects the runtime library libsc_<target>[_variant].a. */
 void emit_build(const Plan *p, const char *dir, const char *name, const char *variant);

@@ -2,6 +2,7 @@
  * Relies on: sandbox.h (lines, nearest names).
  * Relied on by: options.c, policy.c, training.c, modules.c, and nn.lua through field_check_keys. */
 #include "fe.h"
+#include "number.h"
 
 #include <math.h>
 
@@ -109,6 +110,12 @@ double field_number(lua_State *L, int table, const char *what, const char *key, 
         if (!isfinite(x)) wrong_type(L, what, key, "a finite number");
     }
     lua_pop(L, 1);
+    return x;
+}
+
+double field_single(lua_State *L, int table, const char *what, const char *key, double otherwise) {
+    double x = field_number(L, table, what, key, otherwise);
+    if (!sc_fits_fp32(x)) field_fail(L, key, "%s: %s = %g; " FP32_RANGE, what, key, x, (float)x, SC_LEAST_FP32);
     return x;
 }
 

@@ -128,6 +128,8 @@ void field_check_keys(lua_State *L, int table, const char *what, const char *key
 bool field_present(lua_State *L, int table, const char *key);
 int64_t field_integer(lua_State *L, int table, const char *what, const char *key, int64_t otherwise, int64_t least);
 double field_number(lua_State *L, int table, const char *what, const char *key, double otherwise);
+/* The same of what is used as fp32; fails where fp32 rounds it to 0, to an infinity, or to what has lost digits. */
+double field_single(lua_State *L, int table, const char *what, const char *key, double otherwise);
 bool field_boolean(lua_State *L, int table, const char *what, const char *key, bool otherwise);
 const char *field_string(lua_State *L, int table, const char *what, const char *key, const char *otherwise);
 bool field_dtype(lua_State *L, int table, const char *what, const char *key, Dtype *out);
@@ -195,6 +197,7 @@ void policy_read(lua_State *L, ModuleInfo *m);                                 /
 Source policy_source(const Frontend *f, const UnitPolicy *p, const char *key); /* where it is written */
 void policy_buffers(Frontend *f);                                              /* mp_policy.buffer_dtype */
 void policy_ignore(Frontend *f); /* ignored_params, when all parameters have their paths */
+#define FP32_RANGE "fp32, in which it is used, has %g for it: write 0, or a number from %.3g to 3.4e38"
 #define POLICY_RANGE "a range is {0-15}: two numbers of at most nine digits, the smaller one first"
 bool policy_range_malformed(const char *pattern); /* it has a { that begins none */
 bool policy_path_match(const char *pattern, const char *text, bool across_dots);

@@ -3,8 +3,8 @@
  * Relied on by: frontend.c; models/. */
 #include "../ir/training.h"
 #include "fe.h"
+#include "number.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -61,12 +61,10 @@ static _Noreturn void bad_value(Frontend *f, const char *key, const char *text, 
 }
 
 static void push_number(Frontend *f, const char *key, const char *text, bool whole) {
-    char *end;
-    errno = 0;
-    double x = strtod(text, &end);
-    bool is_number = *text && !*end && isfinite(x);
-    if (!is_number || (whole && (x != floor(x) || fabs(x) > 1e15)))
-        bad_value(f, key, text, whole ? "a whole number" : "a number");
+    double x;
+    if (!sc_read_number(text, &x) || (whole && (x != floor(x) || fabs(x) > 1e15)))
+        bad_value(f, key, text,
+                  whole ? "a whole number, of at most 1e15" : "a number, decimal and within a double's range");
     if (x == floor(x) && fabs(x) < 1e15 && (whole || !strpbrk(text, ".eE")))
         lua_pushinteger(f->L, (lua_Integer)x);
     else

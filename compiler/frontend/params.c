@@ -1,6 +1,7 @@
 /* Parameters and buffers: made by nn.parameter and nn.buffer, named by the modules that hold them, ordered by first
  * use. Relies on: modules.c (who holds them). Relied on by: nn.lua, trace.c, training.c. */
 #include "fe.h"
+#include "number.h"
 
 #include <stdlib.h>
 
@@ -25,6 +26,8 @@ static int prim_param(lua_State *L) {
         if (!strcmp(inits[i].name, init)) p->init = inits[i].kind;
     p->init_a = luaL_optnumber(L, 4, 0);
     p->init_b = luaL_optnumber(L, 5, 0);
+    double lost = !sc_fits_fp32(p->init_a) ? p->init_a : p->init_b;
+    if (!sc_fits_fp32(lost)) sandbox_fail(L, "%s: init: %g; " FP32_RANGE, what, lost, (float)lost, SC_LEAST_FP32);
     p->dtype = field_to_dtype(L, 6, what);
     trace_need_number(L, what, p->init_a, p->init == SC_CONSTANT ? p->dtype : FP32);
     p->requires_grad = lua_toboolean(L, 7);

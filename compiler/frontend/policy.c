@@ -289,7 +289,7 @@ static UnitPolicy *read_unit_policy(lua_State *L, int t, const char *what, Sourc
             "%s: unshard_in_backward = false says that the backward reads no parameter, but reshard_after_forward "
             "at %s keeps parts for it; write reshard_after_forward = true",
             what, place(L, "reshard_after_forward"));
-    p->gradient_divide_factor = field_number(L, t, what, "gradient_divide_factor", 0);
+    p->gradient_divide_factor = field_single(L, t, what, "gradient_divide_factor", 0);
     if (field_present(L, t, "gradient_divide_factor") && p->gradient_divide_factor <= 0)
         field_fail(L, "gradient_divide_factor", "%s: gradient_divide_factor must be positive", what);
     o->nignored = field_strings(L, t, what, "ignored_params", &o->ignored);

@@ -18,9 +18,11 @@ bool scaler_at(lua_State *L, int index) {
 
 static double number(lua_State *L, const char *key, double otherwise, double above, double below) {
     double x = field_number(L, 1, WHAT, key, otherwise);
-    if (x <= above || x >= below)
-        field_fail(L, key, "%s: %s = %g; it must be more than %g and less than %g", WHAT, key, x, above, below);
-    return x;
+    float held = (float)x; /* the device's */
+    if (x <= above || x >= below || held <= above || held >= below)
+        field_fail(L, key, "%s: %s = %.9g; it must be more than %g and less than %g, in fp32 too", WHAT, key, x, above,
+                   below);
+    return field_single(L, 1, WHAT, key, otherwise);
 }
 
 static int prim_grad_scaler(lua_State *L) { /* options */

@@ -5,6 +5,7 @@
 #include "../ir/index_limit.h"
 #include "../ir/notes.h"
 #include "fe.h"
+#include "number.h"
 
 #include <float.h>
 #include <math.h>
@@ -186,6 +187,15 @@ static void take_operand(lua_State *L, const char *name, const Slot *s, Value **
     lua_pop(L, 1);
 }
 
+/* Kernels hold it as fp32. A clamp's bound may be infinite, and round to 0; a probability stays below 1. */
+static void check_single(lua_State *L, const char *op, const char *name, double x) {
+    bool bound = !strcmp(op, "clamp"), probability = !strcmp(name, "p") || !strcmp(name, "dropout");
+    if (!bound && !sc_fits_fp32(x))
+        trace_fail(L, NULL, "%s: %s = %g; " FP32_RANGE, op, name, x, (float)x, SC_LEAST_FP32);
+    if (probability && (float)x >= 1)
+        trace_fail(L, NULL, "%s: the probability %.15g is 1 in fp32, in which it is used; it must be below 1", op, x);
+}
+
 /* The number on top is number `at` of parts->i or parts->f. */
 static void to_attribute(lua_State *L, const char *name, const Attribute *a, OpParts *parts, int at) {
     int is = 1;
@@ -197,7 +207,10 @@ static void to_attribute(lua_State *L, const char *name, const Attribute *a, OpP
     case A_INT: parts->i[at] = lua_tointegerx(L, -1, &is); break;
     case A_DTYPE: parts->i[at] = field_to_dtype(L, -1, name); break;
     case A_WIDER: parts->i[at] = field_to_dtype(L, -1, name) + 1; break;
-    case A_FLOAT: parts->f[at] = lua_tonumberx(L, -1, &is); break;
+    case A_FLOAT:
+        parts->f[at] = lua_tonumberx(L, -1, &is);
+        if (is) check_single(L, name, a->name, parts->f[at]);
+        break;
     }
     if (!is) bug(sandbox_source(L), "%s: %s is %s", name, a->name, field_type(L, -1));
 }

@@ -4,6 +4,7 @@
 #include "../ir/training.h"
 #include "../ir/index_limit.h"
 #include "fe.h"
+#include "number.h"
 #include "schema/record.h"
 #include <stdlib.h>
 
@@ -417,8 +418,8 @@ static double field_least(lua_State *L, int t, const char *what, const char *key
                           double below) {
     double x = field_number(L, t, what, key, otherwise);
     if (x < least) field_fail(L, key, "%s: %s = %g; it must be at least %g", what, key, x, least);
-    if (x >= below) field_fail(L, key, "%s: %s = %g; it must be below %g", what, key, x, below);
-    return x;
+    if ((float)x >= below) field_fail(L, key, "%s: %s = %.9g; it must be below %g, in fp32 too", what, key, x, below);
+    return field_single(L, t, what, key, otherwise);
 }
 
 static void read_betas(lua_State *L, int t, const char *what, Optimizer *o) {
@@ -429,8 +430,10 @@ static void read_betas(lua_State *L, int t, const char *what, Optimizer *o) {
     for (int i = 0; i < 2; i++) {
         lua_rawgeti(L, -1, i + 1);
         *b[i] = lua_tonumber(L, -1);
-        if (lua_type(L, -1) != LUA_TNUMBER || *b[i] < 0 || (float)*b[i] >= 1) /* updates compute in fp32 */
+        if (lua_type(L, -1) != LUA_TNUMBER || !(*b[i] >= 0 && (float)*b[i] < 1)) /* updates compute in fp32 */
             field_fail(L, "betas", "%s: betas must be two numbers from 0 to below 1, not %s", what, field_type(L, -1));
+        if (!sc_fits_fp32(*b[i]))
+            field_fail(L, "betas", "%s: betas[%d] = %g; " FP32_RANGE, what, i + 1, *b[i], (float)*b[i], SC_LEAST_FP32);
         lua_pop(L, 1);
     }
     lua_pop(L, 1);
@@ -495,7 +498,7 @@ static int prim_optimizer(lua_State *L) { /* "SGD", options */
     o->momentum = field_least(L, 2, what, "momentum", 0, 0, 1);
     o->nesterov = field_boolean(L, 2, what, "nesterov", false);
     o->eps = field_least(L, 2, what, "eps", 1e-8, 0, 1e30);
-    if ((float)o->eps == 0)
+    if (o->eps == 0)
         field_fail(L, "eps",
                    "%s: eps = %g; it must be above 0: the update of a parameter without gradient would be 0/0", what,
                    o->eps);
@@ -516,7 +519,9 @@ static int prim_schedule(lua_State *L) { /* "cosine", options */
     field_check_keys(L, 2, what, s->kind == SCHED_CONSTANT ? "warmup" : "warmup total min_ratio");
     s->warmup = field_integer(L, 2, what, "warmup", 0, 0);
     s->total = field_integer(L, 2, what, "total", 0, 1);
-    s->min_ratio = field_least(L, 2, what, "min_ratio", 0, 0, 1.0000001);
+    s->min_ratio = field_number(L, 2, what, "min_ratio", 0);
+    if (!(s->min_ratio >= 0 && s->min_ratio <= 1))
+        field_fail(L, "min_ratio", "%s: min_ratio = %.9g; it must be from 0 to 1", what, s->min_ratio);
     if (s->kind != SCHED_CONSTANT && s->total <= s->warmup)
         field_fail(L, "total", "%s: total = %lld steps must be more than warmup = %lld", what, (long long)s->total,
                    (long long)s->warmup);

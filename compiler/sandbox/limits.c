@@ -2,6 +2,7 @@
  * the file's line, which names the option that allows more. Relies on: sandbox.h, a timer of the process.
  * Relied on by: sandbox.c, lib.c (print), cli/ (--limit). */
 #include "../base/diagnostics.h"
+#include "number.h"
 #include "sandbox.h"
 
 #include <errno.h>
@@ -34,9 +35,8 @@ void sandbox_limit(const char *text) {
     for (int k = 0; equals && k < N_LIMITS; k++) {
         size_t n = (size_t)(equals - text);
         if (strlen(limits[k].key) != n || strncmp(limits[k].key, text, n)) continue;
-        char *end;
-        long long x = strtoll(equals + 1, &end, 10);
-        if (end == equals + 1 || *end || x < 1 || x > MOST)
+        int64_t x;
+        if (!sc_read_whole(equals + 1, 1, MOST, &x))
             fail_usage("--limit %s: a whole number from 1 to %d is wanted", text, MOST);
         limits[k].value = x;
         return;

@@ -23,7 +23,7 @@ struct sc_dumps {
     int n;
     int **of_event; /* by program and event: the first copy, -1; copies of one event follow each other by `next` */
     int *next;
-    char *header, *path, *temp;
+    char *header, *path;
     size_t header_size;
     uint8_t *span[SC_STREAMS]; /* a value's bytes as they lie in the arena; streams copy side by side */
 };
@@ -38,16 +38,20 @@ bool sc_dump_matches(const sc_build *b, const sc_debug *d, char *names, size_t n
     return false;
 }
 
+const char *sc_dump_path(const sc_debug *d) {
+    return d->dump_path ? d->dump_path : "dump.safetensors";
+}
+
 /* Rank 0 writes the file as named, the others beside it: x.safetensors, x.rank1.safetensors. */
-static char *rank_path(const char *path, int rank, const char *more) {
-    size_t n = strlen(path) + strlen(more) + 32;
+static char *rank_path(const char *path, int rank) {
+    size_t n = strlen(path) + 32;
     char *out = sc_calloc(n, 1);
     const char *slash = strrchr(path, '/'), *dot = strrchr(path, '.');
     int stem = dot && (!slash || dot > slash) ? (int)(dot - path) : (int)strlen(path);
     if (rank)
-        snprintf(out, n, "%.*s.rank%d%s%s", stem, path, rank, path + stem, more);
+        snprintf(out, n, "%.*s.rank%d%s", stem, path, rank, path + stem);
     else
-        snprintf(out, n, "%s%s", path, more);
+        snprintf(out, n, "%s", path);
     return out;
 }
 
@@ -76,9 +80,7 @@ void sc_dump_new(sc_rank *r) {
     }
     x->header = sc_calloc(x->header_size, 1);
     for (int s = 0; s < SC_STREAMS; s++) x->span[s] = sc_calloc(span, 1);
-    const char *path = r->d->dump_path ? r->d->dump_path : "dump.safetensors";
-    x->path = rank_path(path, r->rank, "");
-    x->temp = rank_path(path, r->rank, ".part");
+    x->path = rank_path(sc_dump_path(r->d), r->rank);
 }
 
 void sc_dump_free(sc_rank *r) {
@@ -92,7 +94,6 @@ void sc_dump_free(sc_rank *r) {
     free(x->header);
     for (int s = 0; s < SC_STREAMS; s++) free(x->span[s]);
     free(x->path);
-    free(x->temp);
     free(x);
 }
 
@@ -163,19 +164,19 @@ void sc_dump_end(sc_rank *r) {
     if (!any) return;
     sc_aside a;
     uint64_t n = make_header(x);
-    sc_aside_open(&a, x->path, x->temp, NULL);
+    sc_aside_open(&a, x->path, NULL);
     sc_aside_write(&a, &n, sizeof n);
     sc_aside_write(&a, x->header, n);
     for (int i = 0; i < x->n; i++)
         if (x->copies[i].taken && !superseded(x, i)) sc_aside_write(&a, x->copies[i].bytes, x->copies[i].size);
     int error = sc_aside_commit(&a);
-    if (error) sc_stop(r, 1, "shardc: cannot write %s: %s", x->path, strerror(error));
+    if (error) sc_lose(SC_DUMP, x->path, error);
 }
 
 /* ── trace ───────────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+ * All ranks append to one file, which gets its name when they have ended. */
 struct sc_trace {
-    int fd;
+    int fd;               /* -1: the trace is lost */
     int64_t *start, *end; /* by event */
     char *text;
     size_t size;
@@ -183,45 +184,64 @@ struct sc_trace {
 
 enum { TRACE_TEXT = 1 << 16, TRACE_LINE = 1024 };
 
-bool sc_trace_create(const sc_build *b, const char *path) {
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
-    if (fd < 0) return false;
+bool sc_trace_create(const sc_build *b, sc_aside *a, const char *path) {
     static const char *const streams[] = SC_STREAM_NAMES;
-    bool ok = sc_write_all(fd, "[\n", 2);
-    for (int k = 0; ok && k < b->world; k++) {
-        for (int s = 0; ok && s < SC_STREAMS; s++)
-            ok = dprintf(fd,
-                         "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"args\":{\"name\":\"%s\"}},\n",
-                         k, s, streams[s]) > 0;
-        ok = ok && dprintf(fd, "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"name\":\"rank %d\"}},\n",
-                           k, k) > 0;
+    sc_aside_open(a, path, NULL);
+    if (a->error) return false;
+    FILE *f = sc_aside_print(a);
+    if (f) fputs("[\n", f);
+    for (int k = 0; f && k < b->world; k++) {
+        for (int s = 0; s < SC_STREAMS; s++)
+            fprintf(f, "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"args\":{\"name\":\"%s\"}},\n", k,
+                    s, streams[s]);
+        fprintf(f, "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"name\":\"rank %d\"}},\n", k, k);
     }
-    return !close(fd) && ok;
+    if (f) sc_aside_printed(a, f);
+    if (a->error) sc_lose(SC_TRACE, path, a->error);
+    return true;
 }
 
-bool sc_trace_close(const char *path) {
+void sc_trace_close(sc_aside *a, const char *path, bool cut) {
     static const char end[] = "{\"name\":\"end\",\"ph\":\"M\",\"pid\":0,\"args\":{}}\n]\n";
-    int fd = open(path, O_WRONLY | O_APPEND);
-    if (fd < 0) return false;
-    bool ok = sc_write_all(fd, end, sizeof end - 1);
-    return !close(fd) && ok;
+    if (sc_lost(SC_TRACE)) {
+        sc_aside_drop(a);
+    } else if (cut && !sc_aside_direct(a)) {
+        close(a->fd);
+        sc_say("shardc: a rank was killed, perhaps while it wrote the trace: %s is left as it is", a->temp);
+    } else {
+        lseek(a->fd, 0, SEEK_END); /* a pipe has no end to go to */
+        sc_aside_write(a, end, sizeof end - 1);
+        int error = sc_aside_commit(a);
+        if (error) sc_lose(SC_TRACE, path, error);
+    }
+}
+
+/* Its file is gone at once: the state may need the room. */
+static void lose_trace(sc_rank *r, int error) {
+    sc_aside a = {.fd = r->trace->fd};
+    sc_aside_place(&a, r->d->trace_path);
+    sc_aside_drop(&a);
+    r->trace->fd = -1;
+    if (error) sc_lose(SC_TRACE, r->d->trace_path, error);
 }
 
 void sc_trace_new(sc_rank *r) {
     struct sc_trace *x = r->trace = sc_calloc(1, sizeof *x);
+    sc_aside a = {0};
     int most = 1;
     for (int p = 0; p < r->b->nprograms; p++)
         if (r->b->programs[p].nevents > most) most = r->b->programs[p].nevents;
     x->start = sc_calloc((size_t)most, sizeof *x->start);
     x->end = sc_calloc((size_t)most, sizeof *x->end);
     x->text = sc_calloc(TRACE_TEXT, 1);
-    x->fd = open(r->d->trace_path, O_WRONLY | O_APPEND | O_CLOEXEC);
-    if (x->fd < 0) sc_stop(r, 1, "shardc: cannot write %s: %s", r->d->trace_path, strerror(errno));
+    sc_aside_place(&a, r->d->trace_path);
+    x->fd = sc_lost(SC_TRACE) ? -1 : open(a.temp, O_WRONLY | O_APPEND | O_CLOEXEC);
+    if (x->fd < 0 && !sc_lost(SC_TRACE)) sc_lose(SC_TRACE, r->d->trace_path, errno);
 }
 
 void sc_trace_free(sc_rank *r) {
     if (!r->trace) return;
-    if (close(r->trace->fd)) sc_stop(r, 1, "shardc: cannot write %s: %s", r->d->trace_path, strerror(errno));
+    if (r->trace->fd >= 0 && close(r->trace->fd)) sc_lose(SC_TRACE, r->d->trace_path, errno);
     free(r->trace->start);
     free(r->trace->end);
     free(r->trace->text);
@@ -236,8 +256,10 @@ void sc_trace_event(sc_rank *r, int event, int64_t start_ns, int64_t end_ns) {
 /* Every write appends whole lines, so that the lines of the ranks do not mix. */
 static void flush_trace(sc_rank *r) {
     struct sc_trace *x = r->trace;
-    if (x->size && !sc_write_all(x->fd, x->text, x->size))
-        sc_stop(r, 1, "shardc: cannot write %s: %s", r->d->trace_path, strerror(errno));
+    if (x->fd >= 0 && sc_lost(SC_TRACE))
+        lose_trace(r, 0); /* another rank has lost it */
+    else if (x->fd >= 0 && x->size && !sc_write_all(x->fd, x->text, x->size))
+        lose_trace(r, errno);
     x->size = 0;
 }
 

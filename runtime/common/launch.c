@@ -1,9 +1,10 @@
 /* Starts the ranks of a build and watches them: flags in shared memory, one process a rank (or, with -DSC_RANK_THREADS,
  * one thread), ends all when one dies, and says who hangs where when nothing moves.
- * Relies on: job.h, rank.h and the target's part of it; fork.
+ * Relies on: job.h, parent.h, rank.h and the target's part of it; fork.
  * Relied on by: runtime/host (sc_launch). */
 #include "../sc_kernels.h"
 #include "job.h"
+#include "parent.h"
 #include "rank.h"
 #include <errno.h>
 #include <pthread.h>
@@ -45,6 +46,7 @@ typedef struct {
     sc_world w;
     int (*body)(sc_rank *r, void *arg);
     void *arg;
+    bool cut; /* a rank was killed, whatever it was at */
 } job;
 
 static int run_rank(job *j, int rank) {
@@ -151,7 +153,9 @@ static void reap(job *j, flock *f) {
             code = WEXITSTATUS(status);
         } else if (f->killed) {
             code = 0;
+            j->cut = true;
         } else { /* a death by signal is told here, since the rank cannot */
+            j->cut = true;
             sc_job_speaks();
             sc_print_killed(&j->w, rank, WTERMSIG(status));
         }
@@ -167,10 +171,15 @@ static void reap(job *j, flock *f) {
 static void watch_ranks(job *j, flock *f, const sigset_t *child) {
     sc_watchdog dog = {0, sc_now_s()};
     double interval = poll_interval(j->w.debug);
+    char who[64];
+    /* Who has set the variables by hand may have ended until here: then it waits for nobody. */
+    if (!sc_job_alone() && !sc_job_place()->certain) sc_parent_find(false);
     while (f->left) {
         struct timespec t = {0, (long)(interval * 1e9)};
         sigtimedwait(child, NULL, &t);
         reap(j, f);
+        if (sc_parent_gone(who, sizeof who) && sc_signals_ask(SIGTERM))
+            sc_say("shardc: %s, which started the ranks, has ended: they stop as at SIGTERM", who);
         /* The ranks themselves heed a first request to stop; this process stays to tell how they end. */
         int signal = f->killed ? 0 : sc_signals_stop();
         if (signal && sc_signals_at_once(&j->w)) {
@@ -234,23 +243,28 @@ int sc_launch(const sc_build *b, const sc_debug *d, int (*body)(sc_rank *r, void
                 b->name, names);
         return 1;
     }
-    if (sc_first() && d->trace_path && !sc_trace_create(b, d->trace_path)) {
-        fprintf(stderr, "shardc: cannot write %s: %s\n", d->trace_path, strerror(errno));
+    int error = sc_first() && d->dump_pattern ? sc_aside_try(sc_dump_path(d)) : 0;
+    if (error) {
+        fprintf(stderr, "shardc: cannot write the dump %s: %s; name another file with -o\n", sc_dump_path(d),
+                strerror(error));
         return 1;
     }
     job j = {.body = body, .arg = arg};
+    sc_aside trace;
     fflush(NULL); /* or every rank would print what we have not yet written */
-    if (!sc_signals_new()) {
+    if (!sc_outputs_new() || !sc_signals_new()) {
         fprintf(stderr, "shardc: cannot map what signals ask for: %s\n", strerror(errno));
+        return 1;
+    }
+    if (sc_first() && d->trace_path && !sc_trace_create(b, &trace, d->trace_path)) {
+        fprintf(stderr, "shardc: cannot write the trace %s: %s; name another file with --trace\n", d->trace_path,
+                strerror(trace.error));
         return 1;
     }
     bool ready = world_new(&j.w, b, d) && sc_job_open(&j.w);
     if (ready) sc_signals_listen(); /* to the end of the process: launchers may send more while it ends */
     int code = sc_job_end(ready ? run_all(&j) : 1);
     world_free(&j.w);
-    if (d->trace_path && sc_first() && !sc_trace_close(d->trace_path)) {
-        fprintf(stderr, "shardc: cannot write %s: %s\n", d->trace_path, strerror(errno));
-        if (!code) code = 1;
-    }
+    if (d->trace_path && sc_first()) sc_trace_close(&trace, d->trace_path, j.cut);
     return code;
 }

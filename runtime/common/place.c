@@ -1,7 +1,8 @@
 /* Reads the variables that launchers set. The order in which launchers are tried matters: they run within each other.
- * Relies on: place.h.
+ * Relies on: place.h, number.h.
  * Relied on by: job.c. */
 #include "place.h"
+#include "../number.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@ enum { MOST_IDS = 4, PORT = 29500 /* as torchrun has it */ };
 typedef struct {
     const char *name, *option;
     const char *rank, *world, *local, *locals, *node, *nodes;
+    const char *own; /* set by the launcher alone, never by hand; NULL: as `rank` */
     const char *ids[MOST_IDS];
 } launcher;
 
@@ -24,6 +26,7 @@ static const launcher launchers[] = {
      .local = "LOCAL_RANK",
      .locals = "LOCAL_WORLD_SIZE",
      .node = "GROUP_RANK",
+     .own = "TORCHELASTIC_RUN_ID",
      .ids = {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"}},
     {.name = "mpirun",
      .option = "-n",
@@ -51,10 +54,8 @@ static const launcher launchers[] = {
 
 int sc_place_number(const char *variable, int otherwise) {
     const char *text = variable ? getenv(variable) : NULL;
-    char *end;
-    if (!text || !*text) return otherwise;
-    long x = strtol(text, &end, 10);
-    return *end || x < 0 || x > 1 << 20 ? otherwise : (int)x;
+    int64_t x;
+    return text && sc_read_whole(text, 0, 1 << 20, &x) ? (int)x : otherwise;
 }
 
 /* The launcher whose variables are set; NULL: none, or `wrong` says what is impossible in them. A process that took
@@ -78,19 +79,30 @@ static const launcher *find(char *wrong, size_t n) {
     return NULL;
 }
 
+/* Also where a launcher has started one rank: then this process starts the others. */
+static bool certain(void) {
+    bool any = false;
+    for (const launcher *l = launchers; l < launchers + sizeof launchers / sizeof *launchers; l++) {
+        const char *own = getenv(l->own ? l->own : l->rank), *rank = getenv(l->rank), *world = getenv(l->world);
+        any |= own && *own && rank && *rank && world && *world;
+    }
+    return any;
+}
+
 static uint64_t mix(uint64_t h, const char *s) { /* FNV-1a */
     for (; s && *s; s++) h = (h ^ (unsigned char)*s) * 1099511628211u;
     return (h ^ 0xff) * 1099511628211u;
 }
 
 sc_place sc_place_find(void) {
-    sc_place alone = {.world = 1, .locals = 1, .nodes = 1};
+    sc_place alone = {.world = 1, .locals = 1, .nodes = 1, .certain = certain()};
     const launcher *l = find(alone.wrong, sizeof alone.wrong);
     if (!l) return alone;
     sc_place p = {.launcher = l->name,
                   .rank_variable = l->rank,
                   .world_variable = l->world,
                   .option = l->option,
+                  .certain = alone.certain,
                   .rank = sc_place_number(l->rank, 0),
                   .world = sc_place_number(l->world, 0),
                   .node = sc_place_number(l->node, 0),

@@ -13,6 +13,7 @@ typedef struct {
     const char *option;                          /* what sets that number */
     int rank, world, local, locals, node, nodes; /* local: index on this machine, of `locals`; nodes 0: uneven */
     uint64_t name;                               /* tells this job from others */
+    bool certain;                                /* a launcher has started this process, alone or with others */
     char host[256];                              /* rank 0's machine; empty: not said */
     int port;
     char wrong[200]; /* what is impossible in the variables; empty: nothing */

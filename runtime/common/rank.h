@@ -1,9 +1,10 @@
 /* What every target's rank has: its place in the world, what all ranks see of each other, launching and watching them.
- * Relies on: sc.h, target.h, flag.h.
+ * Relies on: sc.h, target.h, flag.h, file.h.
  * Relied on by: runtime/common, runtime/cpu, runtime/cuda. */
 #ifndef SC_COMMON_RANK_H
 #define SC_COMMON_RANK_H
 
+#include "../file.h"
 #include "../target.h"
 #include "flag.h"
 
@@ -148,6 +149,7 @@ bool sc_signals_new(void);                  /* before ranks start; false: errno 
 void sc_signals_listen(void);               /* from here on, in this process and in those that it forks */
 sc_signals sc_signals_seen(void);           /* what has been asked for, on this machine or another ... */
 void sc_signals_hear(const sc_signals *s);  /* ... as another machine tells it */
+bool sc_signals_ask(int signal);            /* to stop, as the signal would; false: somebody has asked before */
 int sc_signals_stop(void);                  /* the signal that asks to stop; 0: none */
 bool sc_signals_at_once(const sc_world *w); /* to stop whatever the ranks are at */
 bool sc_signals_last(void);                 /* the next signal would be a second one */
@@ -159,13 +161,16 @@ void sc_check_finite(sc_rank *r, int event, const sc_args *args, size_t size, in
 /* dump.c */
 bool sc_dump_wants(const sc_rank *r, int event);
 bool sc_dump_matches(const sc_build *b, const sc_debug *d, char *names,
-                     size_t n); /* false: nothing does; names: some examples */
+                     size_t n);              /* false: nothing does; names: some examples */
+const char *sc_dump_path(const sc_debug *d); /* rank 0's file */
 void sc_dump_new(sc_rank *r);
 void sc_dump_free(sc_rank *r);
 void sc_dump_after(sc_rank *r, int event); /* the event has finished */
 void sc_dump_end(sc_rank *r);
-bool sc_trace_create(const sc_build *b, const char *path); /* the launcher: file and header; false: errno says why */
-bool sc_trace_close(const char *path);                     /* the launcher: makes it complete JSON */
+/* The launcher: makes the file and writes its head; false: a->error says why. Then, when the ranks have ended, makes it
+ * complete JSON and gives it its name, unless a rank was killed, which may have cut a line. */
+bool sc_trace_create(const sc_build *b, sc_aside *a, const char *path);
+void sc_trace_close(sc_aside *a, const char *path, bool cut);
 void sc_trace_new(sc_rank *r);
 void sc_trace_free(sc_rank *r);
 void sc_trace_event(sc_rank *r, int event, int64_t start_ns, int64_t end_ns);

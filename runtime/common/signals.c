@@ -27,9 +27,8 @@ static uint64_t now_ms(void) {
 }
 
 static void ask_to_stop(int signal) {
-    uint64_t now = now_ms(), first = 0;
-    if (atomic_compare_exchange_strong(&asked->stop, &first, now << 8 | (uint64_t)signal)) return;
-    if (now > (first >> 8) + SAME_MS) atomic_store(&asked->at_once, 1);
+    if (sc_signals_ask(signal)) return;
+    if (now_ms() > (atomic_load(&asked->stop) >> 8) + SAME_MS) atomic_store(&asked->at_once, 1);
 }
 
 static void take(int signal) { /* in any thread, at any time: atomics only */
@@ -61,6 +60,11 @@ void sc_signals_hear(const sc_signals *s) {
     if (s->saves <= saves) return;
     atomic_store(&asked->save_ms, now_ms());
     atomic_compare_exchange_strong(&asked->saves, &saves, s->saves);
+}
+
+bool sc_signals_ask(int signal) {
+    uint64_t none = 0;
+    return atomic_compare_exchange_strong(&asked->stop, &none, now_ms() << 8 | (uint64_t)signal);
 }
 
 /* ── the launcher's view ─────────────────────────────────────────────────────────────────────────────────────────────

@@ -77,23 +77,17 @@ static void fill(sc_rank *r) {
 static void save(sc_rank *r, const char *path) {
     const sc_algorithms *t = &r->t->algorithms;
     struct cudaDeviceProp p;
-    char *temp = sc_calloc(strlen(path) + sizeof ".part", 1), *text = NULL;
-    size_t size;
     sc_aside a;
-    sprintf(temp, "%s.part", path);
     SC_CUDA(cudaGetDeviceProperties(&p, r->t->cuda.device));
-    FILE *f = open_memstream(&text, &size);
+    sc_aside_open(&a, path, NULL);
+    FILE *f = sc_aside_print(&a);
     if (f) {
         sc_algorithms_header(f, p.name, sc_library_version(SC_LIB_CUBLASLT));
         for (int i = 0; i < t->n; i++) sc_algorithms_entry(f, &t->at[i], "measured at a program's start");
+        sc_aside_printed(&a, f);
     }
-    if (!f || fclose(f) || !text) sc_stop_once(r, 1, "shardc: out of memory for the table of SHARDC_TUNE");
-    sc_aside_open(&a, path, temp, NULL);
-    sc_aside_write(&a, text, size);
     int error = sc_aside_commit(&a);
     if (error) sc_stop_once(r, 1, "shardc: cannot write %s (SHARDC_TUNE): %s", path, strerror(error));
-    free(text);
-    free(temp);
 }
 
 void sc_tune_all(sc_rank *r, const char *path) {

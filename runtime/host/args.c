@@ -1,10 +1,10 @@
 /* The command line of a training program: one table of options, with the build's values as defaults.
- * Relies on: glibc argp.
+ * Relies on: number.h, glibc argp.
  * Relied on by: run. */
 #include "args.h"
+#include "../number.h"
 #include "die.h"
 #include <argp.h>
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,8 +25,9 @@ typedef enum {
     WHOLE,      /* int64_t from low to high */
     COUNT,      /* int from low to high */
     NUMBER,     /* double from low to high */
-    BELOW_ONE,  /* double from 0 */
-    ABOVE_ZERO, /* double */
+    SINGLE,     /* double from low to high that is used as fp32 */
+    BELOW_ONE,  /* double from 0 that is used as fp32 */
+    ABOVE_ZERO, /* double that is used as fp32 */
     BETAS,      /* beta1 and beta2 */
     DELAY       /* delay_ms of one stream or both */
 } Kind;
@@ -43,7 +44,8 @@ typedef struct {
 #define AT(field) offsetof(Options, field)
 #define SETS(kind_, field) .kind = kind_, .at = AT(field)
 #define FROM(low_, high_) .low = low_, .high = high_
-#define ANY INFINITY
+#define ANY 0x1p63   /* all that int64_t holds */
+#define STEPS 0x1p48 /* with any batch there is, samples are still counted */
 #define LARGEST 1e30 /* as in the model file: far from fp32's infinity */
 
 static const Row rows[] = {
@@ -62,7 +64,7 @@ static const Row rows[] = {
     {.doc = "Run"},
     {"steps", "N",
      "Train up to step N, counted from the start of training, not of this run (default: the schedule's total)",
-     SETS(WHOLE, steps), FROM(0, 0x1p48)},
+     SETS(WHOLE, steps), FROM(0, STEPS)},
     {"seed", "N", "Initial values, order of data, dropout, samples (default 1, or the resumed run's)",
      SETS(WHOLE, seed), FROM(0, ANY)},
     {"accumulate", "N", "Microbatches a step; needs a build with accumulate > 1", SETS(COUNT, accumulate),
@@ -83,29 +85,30 @@ static const Row rows[] = {
      "On GPUs: print which libraries of CUDA are found here, their versions and which are taken, and exit",
      SETS(FLAG, libraries)},
     {"eval-every", "N", "Validate every N steps and after the last (default: after the last)", SETS(WHOLE, eval_every),
-     FROM(1, ANY), .needs = "val-data"},
+     FROM(1, STEPS), .needs = "val-data"},
     {"eval-steps", "N",
      "Validate on the files' first windows alone, N times as many as a rank's microbatch has samples, whatever the "
      "number of ranks; 0: on all (default: on all)",
-     SETS(WHOLE, eval_steps), FROM(0, 0x1p40), .needs = "val-data"},
+     SETS(WHOLE, eval_steps), FROM(0, STEPS), .needs = "val-data"},
     {"quiet", NULL, "Print errors, validation and samples only", SETS(FLAG, quiet), .own = true},
     {.doc = "Optimizer (defaults are the model file's)"},
-    {"lr", "X", "Learning rate; groups keep their ratio to it", SETS(NUMBER, lr), FROM(0, LARGEST)},
-    {"warmup", "N", "Steps of linear warm-up", SETS(WHOLE, warmup), FROM(0, ANY)},
-    {"total", "N", "Length of the learning rate's schedule, where it decays", SETS(WHOLE, total), FROM(1, ANY)},
+    {"lr", "X", "Learning rate; groups keep their ratio to it", SETS(SINGLE, lr), FROM(0, LARGEST)},
+    {"warmup", "N", "Steps of linear warm-up", SETS(WHOLE, warmup), FROM(0, STEPS)},
+    {"total", "N", "Length of the learning rate's schedule, where it decays", SETS(WHOLE, total), FROM(1, STEPS)},
     {"min-ratio", "X", "Learning rate at the schedule's end, as a part of the largest", SETS(NUMBER, min_ratio),
      FROM(0, 1)},
     {"betas", "X,Y", "Adam's and AdamW's decay rates", SETS(BETAS, beta1)},
     {"eps", "X", "Adam's and AdamW's epsilon", SETS(ABOVE_ZERO, eps)},
     {"momentum", "X", "SGD's momentum", SETS(BELOW_ONE, momentum)},
-    {"weight-decay", "X", "Weight decay; groups without any keep none", SETS(NUMBER, weight_decay), FROM(0, LARGEST)},
-    {"clip", "X", "Clip gradients to this global norm; 0 for none", SETS(NUMBER, clip), FROM(0, LARGEST)},
+    {"weight-decay", "X", "Weight decay; groups without any keep none", SETS(SINGLE, weight_decay), FROM(0, LARGEST)},
+    {"clip", "X", "Clip gradients to this global norm; 0 for none", SETS(SINGLE, clip), FROM(0, LARGEST)},
     {.doc = "Files"},
     {"save", "DIR",
      "Save the training state there after the last step, and after the step under way when SIGINT, SIGTERM or SIGHUP "
      "stops the run (a second signal stops it at once). SIGUSR1 saves and goes on",
      SETS(TEXT, save)},
-    {"save-every", "N", "With --save: save every N steps too", SETS(WHOLE, save_every), FROM(1, ANY), .needs = "save"},
+    {"save-every", "N", "With --save: save every N steps too", SETS(WHOLE, save_every), FROM(1, STEPS),
+     .needs = "save"},
     {"resume", "DIR", "Go on from a saved state (any world size)", SETS(TEXT, resume)},
     {"weights", "FILE...", "Begin from these weights (safetensors)", SETS(NAMES, weights)},
     {"weights-map", "FILE=MODEL",
@@ -144,7 +147,7 @@ static const Row rows[] = {
     {.doc = "Looking inside (no bit of the result changes)"},
     {"dump", "PATTERN", "Write the tensors whose names match PATTERN to a file; needs --at-step and -o",
      SETS(TEXT, debug.dump_pattern)},
-    {"at-step", "N", "The step of --dump, from 1", SETS(WHOLE, debug.dump_step), FROM(1, ANY)},
+    {"at-step", "N", "The step of --dump, from 1", SETS(WHOLE, debug.dump_step), FROM(1, STEPS)},
     {"output", "FILE",
      "The file of --dump (safetensors); rank 1 writes x.rank1.safetensors beside x.safetensors, and so on",
      SETS(TEXT, debug.dump_path)},
@@ -224,28 +227,26 @@ static void add_name(Names *l, char *name) {
 }
 
 static int64_t whole(struct argp_state *s, const Row *r, const char *text) {
-    char *end;
-    errno = 0;
-    long long x = strtoll(text, &end, 10);
-    if (errno || end == text || *end || (double)x < r->low || (double)x > r->high)
-        argp_error(s, "--%s wants a whole number from %.0f%s, not '%s'", r->name, r->low,
-                   isfinite(r->high) ? need_text(" to %.0f", r->high) : "", text);
+    int64_t x = 0, high = r->high < ANY ? (int64_t)r->high : INT64_MAX;
+    if (!sc_read_whole(text, (int64_t)r->low, high, &x))
+        argp_error(s, "--%s wants a whole number from %.0f to %lld, not '%s'", r->name, r->low, (long long)high, text);
     return x;
 }
 
 /* BELOW_ONE: what the record holds of it as fp32 must be below 1, since Adam divides by 1 - beta^t, and momentum sums
- * up for ever. ABOVE_ZERO: likewise as fp32. */
+ * up for ever. */
 static double number(struct argp_state *s, const Row *r, Kind kind, const char *text) {
-    char *end;
-    double x = strtod(text, &end);
-    if (end == text || *end || !isfinite(x)) x = (double)NAN; /* within no limits */
+    double x;
+    if (!sc_read_number(text, &x)) x = (double)NAN; /* within no limits */
     if (kind == BELOW_ONE && !(x >= 0 && (float)x < 1))
         argp_error(s, "--%s wants a number from 0 to below 1, not '%s'", r->name, text);
-    if (kind == ABOVE_ZERO && !((float)x > 0 && x <= LARGEST))
+    if (kind == ABOVE_ZERO && !(x > 0 && x <= LARGEST))
         argp_error(s, "--%s wants a number above 0, at most %g, not '%s'", r->name, LARGEST, text);
-    if (kind == NUMBER && !(x >= r->low && x <= r->high))
-        argp_error(s, "--%s wants a number from %g%s, not '%s'", r->name, r->low,
-                   isfinite(r->high) ? need_text(" to %g", r->high) : "", text);
+    if ((kind == NUMBER || kind == SINGLE) && !(x >= r->low && x <= r->high))
+        argp_error(s, "--%s wants a number from %g to %g, not '%s'", r->name, r->low, r->high, text);
+    if (kind != NUMBER && !sc_fits_fp32(x))
+        argp_error(s, "--%s wants %sa number from %.3g on, the least that fp32 holds in full, not '%s'", r->name,
+                   kind == ABOVE_ZERO ? "" : "0 or ", SC_LEAST_FP32, text);
     return x;
 }
 
@@ -324,6 +325,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *s) {
     case WHOLE: *(int64_t *)to = whole(s, r, arg); break;
     case COUNT: *(int *)to = (int)whole(s, r, arg); break;
     case NUMBER:
+    case SINGLE:
     case BELOW_ONE:
     case ABOVE_ZERO: *(double *)to = number(s, r, r->kind, arg); break;
     case BETAS: read_betas(s, r, to, arg); break;
@@ -366,6 +368,38 @@ static void check_usage(const Parse *p) {
         die_usage("nothing to do: give --data FILE... to train (-h lists all options)");
     if (o->data.n && o->steps < 0 && o->total <= 0)
         die_usage("how long? the model's schedule has no total: give --steps N");
+}
+
+/* Group g's value: it keeps its ratio to group 0's, which the command line may have replaced by `base`. */
+static double scaled(double group, double first, double base) {
+    if (first != 0) return group * (base / first);
+    return group != 0 ? group : base;
+}
+
+sc_group_info args_group(const sc_build *b, const Options *o, int i) {
+    const sc_group_info *g = b->groups;
+    if (i == 0) return (sc_group_info){o->lr, o->weight_decay};
+    double decay =
+        g[0].weight_decay != 0 ? scaled(g[i].weight_decay, g[0].weight_decay, o->weight_decay) : g[i].weight_decay;
+    return (sc_group_info){scaled(g[i].lr, g[0].lr, o->lr), decay};
+}
+
+/* What the options make of the groups, and the schedule of the rates. */
+static void check_groups(const Parse *p) {
+    const Options *o = &p->o;
+    for (int i = 0; i < p->b->ngroups; i++) {
+        sc_group_info g = args_group(p->b, o, i);
+        bool ends = decays(p->b) && o->min_ratio > 0;
+        if (!sc_fits_fp32(g.lr) || !sc_fits_fp32(g.weight_decay))
+            die("--%s %g: group %d, which keeps its ratio to it, gets %g, and fp32 holds only 0 and numbers from %.3g "
+                "to %.3g in full",
+                sc_fits_fp32(g.lr) ? "weight-decay" : "lr", sc_fits_fp32(g.lr) ? o->weight_decay : o->lr, i,
+                sc_fits_fp32(g.lr) ? g.weight_decay : g.lr, SC_LEAST_FP32, (double)FLT_MAX);
+        if (ends && !sc_fits_fp32(g.lr * o->min_ratio))
+            die("--min-ratio %g: the learning rate of %g%s ends at %g, and fp32 holds only 0 and numbers from %.3g on "
+                "in full",
+                o->min_ratio, g.lr, i ? need_text(" (group %d)", i) : "", g.lr * o->min_ratio, SC_LEAST_FP32);
+    }
 }
 
 static bool computes_on_gpu(const sc_build *b) {
@@ -470,6 +504,7 @@ Options args_parse(const sc_build *b, int argc, char **argv) {
     p.o.records = p.o.data.n == 1 && strcmp(p.o.data.at[0], "-") == 0;
     check_usage(&p);
     check_build(&p);
+    check_groups(&p);
     if (p.o.steps < 0) p.o.steps = p.o.data.n ? p.o.total : 0;
     if (p.o.debug.dump_step > p.o.steps)
         die_usage("--at-step %lld is beyond the last step %lld: name an earlier step, or train on with --steps",

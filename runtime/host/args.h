@@ -42,6 +42,7 @@ Options args_parse(const sc_build *b, int argc, char **argv);
 /* The arguments that all ranks of a job must have alike, in new memory: a line for each option, such as "--lr 0.1", in
  * the order of the table. Says nothing about wrong arguments. */
 char *args_terms(int argc, char **argv);
+sc_group_info args_group(const sc_build *b, const Options *o, int i); /* of parameters, as the options have it */
 bool threads_compute(const sc_build *b); /* CPU threads compute something: their number matters */
 
 #endif

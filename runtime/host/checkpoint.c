@@ -35,6 +35,7 @@ struct Saver {
     uint8_t *buffer, *chunk;     /* SC_ASIDE_BUFFER bytes each */
     char current[FOLDER];        /* what the index names; "" for none */
     char path[PATH_MAX], temp[PATH_MAX];
+    char trouble[PATH_MAX + 256];
 };
 
 #define PATH(s, ...) (snprintf((s)->path, sizeof(s)->path, __VA_ARGS__), (s)->path)
@@ -263,8 +264,7 @@ static int free_name(Saver *s, int64_t step) {
 
 /* All but the head, for which there is room. */
 static void write_pieces(Saver *s, sc_rank *r, sc_aside *a, const char *folder) {
-    snprintf(s->temp, sizeof s->temp, "%s/%s/rank-%d.safetensors.part", s->dir, folder, s->rank);
-    sc_aside_open(a, PATH(s, "%s/%s/rank-%d.safetensors", s->dir, folder, s->rank), s->temp, s->buffer);
+    sc_aside_open(a, PATH(s, "%s/%s/rank-%d.safetensors", s->dir, folder, s->rank), s->buffer);
     sc_aside_write(a, s->head, s->head_bytes);
     for (int i = 0; i < s->n && !a->error; i++) {
         const Piece *p = &s->pieces[i];
@@ -329,8 +329,7 @@ static int write_index(Saver *s, const Progress *p, const char *folder) {
     text[n++] = ']';
     unsigned long sum = crc32(0, (const unsigned char *)text, (unsigned)n);
     n += (size_t)snprintf(text + n, s->index_bytes - n, INDEX_SUM, sum);
-    snprintf(s->temp, sizeof s->temp, "%s/index.json.part", s->dir);
-    sc_aside_open(&a, PATH(s, "%s/index.json.next", s->dir), s->temp, s->buffer);
+    sc_aside_open(&a, PATH(s, "%s/index.json.next", s->dir), s->buffer);
     sc_aside_write(&a, text, n);
     return sc_aside_commit(&a);
 }
@@ -364,10 +363,10 @@ static int publish(Saver *s, const Progress *p, const char *temp, const char *fo
     return 0;
 }
 
-/* Ends all ranks with one message when any of them failed. Errors are errno values, mostly the same one everywhere. */
-static void agree(Saver *s, sc_rank *r, int error, const char *temp) {
+/* false on all ranks when any of them failed. Errors are errno values, mostly the same one everywhere. */
+static bool agree(Saver *s, sc_rank *r, int error, const char *temp) {
     double failed = sc_host_sum(r, error != 0), sum = sc_host_sum(r, error);
-    if (failed == 0) return;
+    if (failed == 0) return true;
     if (s->rank == 0) remove_folder(s, temp);
     sc_barrier(r);
     int code = (int)(sum / failed);
@@ -375,19 +374,25 @@ static void agree(Saver *s, sc_rank *r, int error, const char *temp) {
     const char *before = !s->current[0] ? "nothing was left there; free space or name another folder with --save"
                          : kept         ? "the state saved before is untouched: "
                                         : "the state saved before is there no longer: ";
-    die("cannot save to %s: %s; %s%s", s->dir, code * failed == sum ? strerror(code) : "several ranks could not write",
-        before, s->current);
+    snprintf(s->trouble, sizeof s->trouble, "cannot save to %s: %s; %s%s", s->dir,
+             code * failed == sum ? strerror(code) : "several ranks could not write", before, s->current);
+    return false;
 }
 
-void saver_save(Saver *s, sc_rank *r, const Progress *p) {
+const char *saver_trouble(const Saver *s) {
+    return s->trouble;
+}
+
+bool saver_save(Saver *s, sc_rank *r, const Progress *p) {
     char folder[FOLDER], temp[FOLDER];
     sc_aside a;
     int n = (int)sc_host_sum(r, s->rank == 0 ? free_name(s, p->step) : 0);
     name_folder(folder, temp, p->step, n);
     bool made = s->rank != 0 || mkdir(PATH(s, "%s/%s", s->dir, temp), 0777) == 0;
-    agree(s, r, made ? 0 : errno, temp);
+    if (!agree(s, r, made ? 0 : errno, temp)) return false;
     write_pieces(s, r, &a, temp);
-    agree(s, r, write_head(s, r, &a, p->step), temp);
-    agree(s, r, s->rank == 0 ? publish(s, p, temp, folder) : 0, temp);
+    if (!agree(s, r, write_head(s, r, &a, p->step), temp)) return false;
+    if (!agree(s, r, s->rank == 0 ? publish(s, p, temp, folder) : 0, temp)) return false;
     snprintf(s->current, sizeof s->current, "%s", folder);
+    return true;
 }

@@ -44,9 +44,10 @@ int saver_hold(const char *dir);
 int saver_check(const char *dir, const char *resume, int held);
 /* Allocates all that saving needs. A run that was resumed keeps its id; 0: it has none yet. */
 Saver *saver_new(const sc_build *b, const char *dir, int rank, uint64_t run);
-/* All ranks. A failure leaves the state saved before, and ends the run with one message. */
 void saver_free(Saver *s);
-void saver_save(Saver *s, sc_rank *r, const Progress *p);
+/* All ranks. false, on all of them: it has failed, and the state saved before is as it was. */
+bool saver_save(Saver *s, sc_rank *r, const Progress *p);
+const char *saver_trouble(const Saver *s); /* why the last one has failed, and what is left: a line */
 
 /* ── resuming ────────────────────────────────────────────────────────────────────────────────────────────────────────
  */

@@ -1,12 +1,15 @@
 /* Messages of the training program. All ranks may find the same mistake at once: the first to claim the shared flag
  * prints, the others wait until it has, then leave with the same code.
- * Relies on: a page that the ranks share (run.c).
+ * Relies on: a page that the ranks share (run.c); target (sc_lose).
  * Relied on by: everything in runtime/host. */
 #include "die.h"
+#include "../target.h"
 #include "visible.h"
+#include <errno.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -59,6 +62,22 @@ _Noreturn void die_usage(const char *fmt, ...) {
 }
 _Noreturn void die_check(const char *fmt, ...) {
     LEAVE(EXIT_CHECK);
+}
+
+void complain(const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    fflush(stdout);
+    put("", fmt, ap);
+    va_end(ap);
+}
+
+void printed(void) {
+    errno = 0;
+    if (!fflush(stdout) && !ferror(stdout)) return;
+    sc_lose(SC_PRINTED, NULL, errno ? errno : EIO);
+    __fpurge(stdout);
+    clearerr(stdout);
 }
 
 void note(const char *fmt, ...) {

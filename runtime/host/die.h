@@ -1,5 +1,5 @@
 /* One message, one exit code: how the training program ends when something is wrong.
- * Relies on: the C library.
+ * Relies on: target.
  * Relied on by: everything in runtime/host. */
 #ifndef HOST_DIE_H
 #define HOST_DIE_H
@@ -15,7 +15,9 @@ void die_init(const char *name, void *page, bool speaks);
 _Noreturn void die(const char *fmt, ...) __attribute__((format(printf, 1, 2)));       /* exit 1 */
 _Noreturn void die_usage(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* exit 2 */
 _Noreturn void die_check(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* exit 3 */
-void note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));                /* "name: note: ..." on stderr */
+void complain(const char *fmt, ...) __attribute__((format(printf, 1, 2)));            /* as die, and returns */
+void printed(void); /* ends lines for people: where standard output does not take them, says so once */
+void note(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* "name: note: ..." on stderr */
 
 void *need(size_t n, size_t size); /* zeroed; dies when memory runs out */
 char *need_text(const char *fmt, ...) __attribute__((format(printf, 1, 2)));

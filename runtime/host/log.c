@@ -1,9 +1,10 @@
-/* The log of a run: one JSON object a line, each written at once. A line that does not fit the disk is taken back, so
- * that the file always holds whole lines. Nothing is allocated after log_open.
- * Relies on: die.
+/* The log of a run: one JSON object a line, each written at once. The file grows while the run lasts, so it is not
+ * written aside: a line that does not fit the disk is taken back, so that it always holds whole lines, and the next one
+ * is tried again. Nothing is allocated after log_open.
+ * Relies on: die, target (sc_lose).
  * Relied on by: train. */
 #include "log.h"
-#include "../system.h"
+#include "../target.h"
 #include "die.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -61,7 +62,7 @@ Log log_open(const char *path, int64_t after, const char *const *names, int n) {
 
 void log_close(Log *l) {
     if (!l->path) return;
-    if (close(l->fd) != 0) fail(l->path, errno);
+    if (l->fd >= 0 && close(l->fd) != 0) sc_lose(SC_LOG, l->path, errno);
     free(l->line);
 }
 
@@ -124,13 +125,14 @@ void log_text(Log *l, const char *name, const char *text) {
 }
 
 void log_end(Log *l) {
-    if (!l->path) return;
+    if (!l->path || l->fd < 0) return;
     add(l, "}\n");
     if (sc_write_all(l->fd, l->line, l->n)) {
         l->size += (off_t)l->n;
         return;
     }
-    int error = errno;
-    if (ftruncate(l->fd, l->size) != 0) note("the log %s may end in half a line", l->path);
-    fail(l->path, error);
+    sc_lose(SC_LOG, l->path, errno);
+    if (ftruncate(l->fd, l->size) == 0) return;
+    close(l->fd); /* of a pipe: what follows would stand behind half a line */
+    l->fd = -1;
 }

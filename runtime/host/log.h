@@ -1,5 +1,5 @@
 /* The log of a run: one JSON object a line.
- * Relies on: die.
+ * Relies on: die, target.
  * Relied on by: train. */
 #ifndef HOST_LOG_H
 #define HOST_LOG_H
@@ -10,8 +10,8 @@
 
 typedef struct {
     const char *path; /* NULL: no log; every call does nothing */
-    int fd;
-    off_t size; /* of whole lines */
+    int fd;           /* -1: a pipe that has broken */
+    off_t size;       /* of whole lines */
     char *line;
     size_t n, cap;
 } Log;
@@ -25,6 +25,6 @@ void log_begin(Log *l, int64_t step);
 void log_number(Log *l, const char *name, double x); /* %.9g: a float in full; null where it is not finite */
 void log_text(Log *l, const char *name, const char *text);
 void log_whole(Log *l, const char *name, int64_t x);
-void log_end(Log *l); /* dies when the line cannot be written; the file then ends with the line before */
+void log_end(Log *l); /* a line that cannot be written is left out: sc_lose */
 
 #endif

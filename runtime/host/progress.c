@@ -1,8 +1,9 @@
 /* What a run prints while it trains: about twenty lines. A terminal gets a live line besides; without one a line is
  * also printed after a silence of a second, then of two, of four, in the end of half a minute.
- * Relies on: visible.h, the C library. Relied on by: train. */
+ * Relies on: visible.h, die. Relied on by: train. */
 #include "progress.h"
 #include "../visible.h"
+#include "die.h"
 #include <limits.h>
 #include <math.h>
 #include <stdarg.h>
@@ -172,5 +173,5 @@ void bar_step(Bar *b, const BarStep *s) {
         b->printed = s->now;
         putchar('\n');
     }
-    fflush(stdout);
+    printed();
 }

@@ -1,10 +1,11 @@
 /* Writes the page of a run while it runs. A process of its own, of low priority, reads what rank 0 has added to
  * the log and writes the page under a temporary name, which is then renamed: the ranks do nothing for it, and a page is
- * always whole. It ends when all who hold its pipe have ended, however they did. Relies on: report.h, run_log.h, die.
+ * always whole. It ends when all who hold its pipe have ended, however they did. Relies on: report.h, run_log.h,
+ * file.h, die.
  * Relied on by: run. */
 #include "report.h"
+#include "../file.h"
 #include "../page/run_log.h"
-#include "../system.h"
 #include "die.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -21,11 +22,10 @@
 enum { ROWS = 4096, FIRST_MS = 200, BETWEEN_MS = 2000, SHARE = 20, NICE = 10 }; /* it takes a 20th of one processor */
 
 typedef struct {
-    const char *path, *temp, *log;
+    const char *path;
     int fd; /* of the log */
     int64_t read;
     RunLog lines;
-    bool told; /* that the page cannot be written */
 } Writer;
 
 /* ── before the run ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -36,12 +36,8 @@ void report_check(const Options *o) {
         die("--report: %s is not a regular file, and the page is made of the log; name a file with --log", o->log);
     if (stat(o->report, &st) == 0 && !S_ISREG(st.st_mode))
         die("cannot write the report %s: it is not a regular file; name another one with --report", o->report);
-    char *temp = need_text("%s.part", o->report);
-    int fd = open(temp, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
-    if (fd < 0) die("cannot write the report %s: %s; name another file with --report", o->report, strerror(errno));
-    close(fd);
-    unlink(temp);
-    free(temp);
+    int error = sc_aside_try(o->report);
+    if (error) die("cannot write the report %s: %s; name another file with --report", o->report, strerror(error));
 }
 
 /* ── the writer ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -70,18 +66,17 @@ static bool read_lines(Writer *w, int64_t end) {
 }
 
 static void write_page(Writer *w, bool going) {
-    FILE *f = fopen(w->temp, "we");
+    sc_aside a;
+    sc_aside_open(&a, w->path, NULL);
+    a.passing = going;
+    FILE *f = sc_aside_print(&a);
     if (f) run_page_write(f, &w->lines, 1, going);
-    bool bad = !f || fflush(f) || ferror(f);
-    int error = errno;
-    if (f && fclose(f)) bad = true, error = errno;
-    if (!bad && rename(w->temp, w->path)) bad = true, error = errno;
-    if (bad && f) unlink(w->temp);
-    if (bad && !w->told) {
-        note("cannot write the report %s: %s; the run goes on without it. `shardc report %s` makes it", w->path,
-             strerror(error), w->log);
-        w->told = true;
-    }
+    if (f) sc_aside_printed(&a, f);
+    int error = sc_aside_commit(&a);
+    if (error)
+        sc_lose(SC_REPORT, w->path, error);
+    else
+        sc_regain(SC_REPORT);
 }
 
 _Noreturn static void write_pages(const Run *run, int pipe) {
@@ -89,7 +84,7 @@ _Noreturn static void write_pages(const Run *run, int pipe) {
     static const int ignored[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGPIPE}; /* the end of the run is the pipe's */
     for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++) signal(ignored[i], SIG_IGN);
     setpriority(PRIO_PROCESS, 0, NICE); /* the lowest would let it starve beside ranks that spin */
-    Writer w = {.path = o->report, .log = o->log, .temp = need_text("%s.part", o->report), .fd = -1};
+    Writer w = {.path = o->report, .fd = -1};
     w.lines = run_log_new(o->log, ROWS, (RunMemory){more, NULL});
     for (int wait = FIRST_MS; wait > 0;) {
         struct pollfd p = {pipe, POLLIN, 0};

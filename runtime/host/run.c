@@ -182,7 +182,7 @@ static void tell_stop(const Run *run) {
     printf("stopped at step %" PRId64 "\n", (int64_t)run->reached->done);
     if (run->reached->saved >= 0) printf("saved %s at step %" PRId64 "\n", run->o.save, (int64_t)run->reached->saved);
     if (!run->o.save && run->reached->done < run->o.steps) printf("nothing is saved without --save DIR\n");
-    fflush(stdout);
+    printed();
 }
 
 /* Jansson does not check every allocation: without memory it crashes, or says that a sound file is no JSON. */
@@ -191,8 +191,10 @@ static void *json_memory(size_t n) {
 }
 
 int host_main(const sc_build *b, int argc, char **argv) {
-    sc_build build = *b;      /* with this run's number of threads */
+    sc_build build = *b; /* with this run's number of threads */
+    sc_hold_standard_files();
     signal(SIGXFSZ, SIG_IGN); /* a file size limit is an error of write, with a message */
+    signal(SIGPIPE, SIG_IGN); /* so is a pipe that nobody reads */
     signal(SIGUSR1, SIG_IGN); /* nothing to save before sc_launch hears of it */
     char *terms = args_terms(argc, argv);
     int ended = sc_join(b, terms);
@@ -200,6 +202,7 @@ int host_main(const sc_build *b, int argc, char **argv) {
     if (ended >= 0) return ended;
     die_init(b->name, sc_map_shared(sizeof(int)), sc_first());
     json_set_alloc_funcs(json_memory, free);
+    if (!sc_outputs_new()) die("no memory for what cannot be written: %s", strerror(errno));
     Run run = {.b = &build, .held = -1, .o = args_parse(b, argc, argv)};
     if (run.o.libraries) {
         sc_tell_libraries();
@@ -208,6 +211,10 @@ int host_main(const sc_build *b, int argc, char **argv) {
     }
     Layout l = layout_of(b);
     build.threads = run.o.threads;
+    double samples = (double)l.batch * b->world * run.o.accumulate, each = l.tokens > l.batch ? l.tokens / l.batch : 1;
+    if (samples * each * (double)(run.o.steps > 0 ? run.o.steps : 1) >= 0x1p62)
+        die("--steps %" PRId64 " of %g samples: there are more than can be counted; give fewer steps", run.o.steps,
+            samples);
     run.global_batch = l.batch * b->world * run.o.accumulate;
     run.schedule = (Schedule){b->schedule, run.o.warmup, run.o.total, run.o.min_ratio};
     if (run.o.sample) sampler_check(b, &run.o);
@@ -223,6 +230,7 @@ int host_main(const sc_build *b, int argc, char **argv) {
     report_end(&reporter);
     if (!code && run.reached->stopped) code = 128 + run.reached->stopped;
     if (code == 128 + SIGINT || code == 128 + SIGTERM || code == 128 + SIGHUP) tell_stop(&run);
+    if (sc_first()) sc_tell_lost();
     munmap(run.reached, sizeof *run.reached);
     token_set_close(&run.train);
     token_set_close(&run.val);

@@ -39,6 +39,8 @@ typedef struct {
     int64_t position;              /* samples */
     int64_t tokens;                /* seen */
     int64_t saved;                 /* step of the last save; -1: none */
+    int failed_saves;              /* since then */
+    int code;                      /* that the rank ends with */
     int64_t evaluated;             /* step of the last validation */
     bool counted;                  /* val_targets is known: */
     double val_targets[SC_COUNTS]; /* of each count slot, in all windows that are validated on */
@@ -50,15 +52,8 @@ typedef struct {
 
 /* ── the record ──────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-/* Group g's value: it keeps its ratio to group 0's, which the command line may have replaced by `base`. */
-static double scaled(double group, double first, double base) {
-    if (first != 0) return group * (base / first);
-    return group != 0 ? group : base;
-}
-
 static void begin_record(Trainer *t, int64_t step, int accumulate) {
     const Options *o = t->o;
-    const sc_group_info *g = t->b->groups;
     double factor = schedule_factor(&t->run->schedule, step);
     t->record = (sc_record){.step = step,
                             .seed = t->run->seed,
@@ -69,13 +64,9 @@ static void begin_record(Trainer *t, int64_t step, int accumulate) {
                             .momentum = (float)o->momentum,
                             .clip = (float)o->clip};
     for (int i = 0; i < t->b->ngroups && i < SC_GROUPS; i++) {
-        double lr = i == 0 ? o->lr : scaled(g[i].lr, g[0].lr, o->lr), decay = g[i].weight_decay;
-        if (i == 0)
-            decay = o->weight_decay;
-        else if (g[0].weight_decay != 0)
-            decay = scaled(decay, g[0].weight_decay, o->weight_decay);
-        t->record.lr[i] = (float)(lr * factor);
-        t->record.weight_decay[i] = (float)decay;
+        sc_group_info g = args_group(t->b, o, i);
+        t->record.lr[i] = (float)(g.lr * factor);
+        t->record.weight_decay[i] = (float)g.weight_decay;
     }
 }
 
@@ -260,7 +251,7 @@ static void evaluate(Trainer *t) {
     if (t->run->val_windows < t->run->val.windows) snprintf(of, sizeof of, "the first %s of ", grouped(windows, a));
     printf("step %" PRId64 "  val_loss %.6g  (%s%s window%s)\n", t->done, loss, of,
            grouped((double)t->run->val.windows, b), t->run->val.windows == 1 ? "" : "s");
-    fflush(stdout);
+    printed();
     log_begin(&t->log, t->done);
     log_number(&t->log, "val_loss", loss);
     log_number(&t->log, "val_targets", t->b->ncounts ? t->val_targets[0] : windows);
@@ -268,7 +259,23 @@ static void evaluate(Trainer *t) {
     end_line(t);
 }
 
-static void save(Trainer *t) {
+/* A save that fails ends no run: the next one tries again, and the last one decides. Of many that fail in a row fewer
+ * and fewer are told: the 1st, 2nd, 4th and so on. */
+static bool tell_saved(Trainer *t, bool saved) {
+    int failed = t->failed_saves;
+    t->failed_saves = saved ? 0 : failed + 1;
+    if (t->rank != 0 || (saved && !failed)) return saved;
+    bar_clear(&t->bar);
+    printed();
+    if (saved)
+        note("saved %s at step %" PRId64 ", after %d failed save%s", t->o->save, t->done, failed,
+             failed == 1 ? "" : "s");
+    else if (!(failed & (failed + 1)))
+        note("step %" PRId64 ": %s; the run goes on, and the next save tries again", t->done, saver_trouble(t->saver));
+    return saved;
+}
+
+static bool save(Trainer *t) {
     Progress p = {.step = t->done,
                   .position = t->position,
                   .tokens = t->tokens,
@@ -276,9 +283,10 @@ static void save(Trainer *t) {
                   .global_batch = t->run->global_batch};
     if (state_counts_steps(t->b)) sc_read(t->r, 0, t->b->step_at, &p.adam_step, sizeof p.adam_step);
     if (t->b->has_scaler) sc_read(t->r, 0, t->b->scaler_at, &p.scaler, sizeof p.scaler);
-    saver_save(t->saver, t->r, &p);
+    if (!saver_save(t->saver, t->r, &p)) return false;
     t->saved = t->done;
     if (t->rank == 0) t->run->reached->saved = t->done;
+    return true;
 }
 
 /* What signals ask for, between two steps. false: the run stops. */
@@ -286,27 +294,32 @@ static bool heed(Trainer *t) {
     int signal = t->stopped ? 0 : sc_heed(t->r, false);
     if (signal && signal != SIGUSR1) t->stopped = signal;
     if (signal != SIGUSR1) return !t->stopped;
-    if (t->saver && t->saved != t->done) save(t);
+    bool saved = t->saver && (t->saved == t->done || tell_saved(t, save(t)));
     if (t->rank == 0) {
         bar_clear(&t->bar);
-        fflush(stdout);
+        printed();
         if (!t->saver && !t->told_unsaved)
             note("SIGUSR1 asks to save, and there is no --save DIR: nothing is saved, the run goes on");
         t->told_unsaved = true;
-        if (t->saver && !t->o->quiet) printf("saved %s at step %" PRId64 "\n", t->o->save, t->done);
-        fflush(stdout);
+        if (saved && !t->o->quiet) printf("saved %s at step %" PRId64 "\n", t->o->save, t->done);
+        printed();
     }
     return true;
 }
 
 /* A run that is stopped halfway only saves what is new. One that is stopped after its last step writes everything; only
- * validation and sample end early. */
+ * validation and sample end early. What cannot be written keeps nothing else from being written. */
 static void finish(Trainer *t) {
     bool halfway = t->stopped && t->done < t->o->steps;
     if (t->rank == 0) bar_clear(&t->bar);
     if (!t->stopped && t->run->val.n && t->evaluated != t->done) evaluate(t);
-    if (t->saver && t->saved != t->done && (!halfway || t->done > t->run->first)) save(t);
-    if (t->exporter && !halfway) exporter_run(t->exporter, t->r);
+    bool saves = t->saver && t->saved != t->done && (!halfway || t->done > t->run->first), saved = saves && save(t);
+    if (saved) tell_saved(t, true);
+    if (saves && !saved) {
+        if (t->rank == 0) complain("%s", saver_trouble(t->saver));
+        t->code = EXIT_INPUT;
+    }
+    if (t->exporter && !halfway && !exporter_run(t->exporter, t->r)) t->code = EXIT_INPUT;
     begin_record(t, t->done, 1);
     if (t->sampler && !t->stopped) t->stopped = sampler_run(t->sampler, t->r, &t->record);
     if (!t->stopped) t->stopped = sc_heed(t->r, true);
@@ -394,7 +407,7 @@ static void print_beginning(const Trainer *t) {
     if (t->run->resume)
         printf("resumed  %s at step %" PRId64 ", saved by %d rank%s\n", t->o->resume, t->done,
                checkpoint_world(t->run->resume), checkpoint_world(t->run->resume) == 1 ? "" : "s");
-    fflush(stdout);
+    printed();
 }
 
 /* What the driver counts for the process, of the rank that has most, beside what was predicted. */
@@ -408,7 +421,7 @@ static void report_device(Trainer *t) {
     if (!t->o->quiet)
         printf("process  %s B predicted, %s B used, on the fullest GPU\n", grouped((double)expected, predicted),
                grouped((double)most, used));
-    fflush(stdout);
+    printed();
     log_begin(&t->log, t->done);
     log_whole(&t->log, "device_bytes_predicted", (int64_t)expected);
     log_whole(&t->log, "device_bytes_used", (int64_t)most);
@@ -551,12 +564,12 @@ int train_rank(sc_rank *r, void *arg) {
         records = train_step(&t);
         if (records != RECORDS_READ) continue;
         if (t.o->eval_every && t.done % t.o->eval_every == 0) evaluate(&t);
-        if (t.o->save_every && t.done % t.o->save_every == 0) save(&t);
+        if (t.o->save_every && t.done % t.o->save_every == 0) tell_saved(&t, save(&t));
     }
     pthread_setname_np(pthread_self(), "sc trained");
     if (t.rank == 0) bar_clear(&t.bar);
     if (records == RECORDS_ENDED) { /* before the last step: worth a note, and an error where there were none at all */
-        fflush(stdout);
+        printed();
         if (t.done == t.run->first)
             die("standard input held no record for step %" PRId64 ": let a program write records into it, or give "
                 "--data FILE...",
@@ -572,5 +585,5 @@ int train_rank(sc_rank *r, void *arg) {
     sampler_free(t.sampler);
     log_close(&t.log);
     free(t.metrics);
-    return 0;
+    return t.code;
 }

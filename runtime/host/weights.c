@@ -678,7 +678,7 @@ void weights_close(Weights *w) {
  */
 struct Exporter {
     const sc_build *b;
-    char *path, *temp, *head;
+    char *path, *head;
     size_t head_bytes;
     uint8_t *buffer, *chunk, *out;
     sc_dtype *dtypes; /* of each parameter in the file */
@@ -692,13 +692,8 @@ void exporter_check(const char *path) {
     struct stat st;
     if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
         die("cannot export to %s: it is not a regular file; name another one with --export", path);
-    sc_aside a;
-    char *temp = need_text("%s.part", path);
-    sc_aside_open(&a, path, temp, NULL);
-    if (a.error) die("cannot export to %s: %s; name another file with --export", path, strerror(a.error));
-    close(a.fd);
-    unlink(temp);
-    free(temp);
+    int error = sc_aside_try(path);
+    if (error) die("cannot export to %s: %s; name another file with --export", path, strerror(error));
 }
 
 /* Integers and booleans stay what they are. */
@@ -718,7 +713,6 @@ Exporter *exporter_new(const sc_build *b, const Options *o, const Weights *w, in
     e->rank = rank;
     if (rank != 0) return e;
     e->path = need_text("%s", o->export_path);
-    e->temp = need_text("%s.part", o->export_path);
     st_head_begin(&h, (const char *const[]){"format", "pt", "model", b->name, NULL}, NULL);
     e->dtypes = need((size_t)b->nparams, sizeof *e->dtypes);
     for (int i = 0; i < b->nparams; i++) {
@@ -744,7 +738,6 @@ void exporter_free(Exporter *e) {
     free(e->n);
     free(e->next);
     free(e->path);
-    free(e->temp);
     free(e->head);
     free(e->buffer);
     free(e->chunk);
@@ -806,21 +799,23 @@ static void write_param(Exporter *e, sc_rank *r, sc_aside *a, int param) {
     }
 }
 
-void exporter_run(Exporter *e, sc_rank *r) {
+bool exporter_run(Exporter *e, sc_rank *r) {
+    int error = 0;
     sc_barrier(r);
     if (e->rank == 0) {
         sc_aside a;
         memset(e->next, 0, (size_t)e->ranks * sizeof *e->next);
-        sc_aside_open(&a, e->path, e->temp, e->buffer);
+        sc_aside_open(&a, e->path, e->buffer);
         sc_aside_write(&a, e->head, e->head_bytes);
         for (int i = 0; i < e->b->nparams && !a.error; i++) write_param(e, r, &a, i);
-        int error = sc_aside_commit(&a);
+        error = sc_aside_commit(&a);
         if (error && e->lost)
-            die("cannot export to %s: '%s' holds a number that the dtype of --export-dtype cannot; export it in bf16 "
-                "or "
-                "fp32; what was there is untouched",
-                e->path, e->lost);
-        if (error) die("cannot export to %s: %s; what was there is untouched", e->path, strerror(error));
+            complain("cannot export to %s: '%s' holds a number that the dtype of --export-dtype cannot; export it in "
+                     "bf16 or fp32; what was there is untouched",
+                     e->path, e->lost);
+        else if (error)
+            complain("cannot export to %s: %s; what was there is untouched", e->path, strerror(error));
     }
     sc_barrier(r);
+    return !error;
 }

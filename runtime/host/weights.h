@@ -24,6 +24,7 @@ void exporter_check(const char *path); /* before ranks start: dies where it cann
 Exporter *exporter_new(const sc_build *b, const Options *o, const Weights *w, int rank);
 char *exporter_told(const Exporter *e, const Weights *w); /* of rank 0: what it will write, in new memory */
 void exporter_free(Exporter *e);
-void exporter_run(Exporter *e, sc_rank *r); /* all ranks; rank 0 writes */
+/* All ranks; rank 0 writes. false: it has said why it cannot. */
+bool exporter_run(Exporter *e, sc_rank *r);
 
 #endif

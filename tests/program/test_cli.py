@@ -436,7 +436,15 @@ def test_output_that_cannot_be_written():
         check(p.returncode == 1 and "No space left" in p.stderr, "%s: exit %d: %s" % (args, p.returncode, p.stderr))
     rc, _, err = command([SHARDC, "inspect", PLAN, "-o", "/dev/full"])
     check(rc == 1 and "No space left" in err, "-o /dev/full: exit %d: %s" % (rc, err))
-    return "4 reports"
+    out = os.path.join(FOLDER, "closed")
+    for args in (["predict", PLAN], ["data", TEXT, "-o", out], ["build", MLP, "--sources", "-o", os.path.join(out + "-build", "mlp")]):
+        for full in False, True:  # closed: the next file that is opened must not become standard output
+            p = subprocess.run(["sh", "-c", 'exec "$@" >%s' % ("/dev/full" if full else "&-"), "sh", SHARDC, *args], stderr=subprocess.PIPE, text=True)
+            why = "No space left on device" if full else "Bad file descriptor"
+            check(p.returncode == 1 and p.stderr == "shardc: cannot write the report: %s\n" % why, "%s: exit %d: %s" % (args, p.returncode, p.stderr))
+    check(struct.unpack("<3i", open(out, "rb").read(12)) == (20240520, 1, 10), "tokens")
+    check(os.listdir(out + "-build") == [], "a build that is told to nobody left %s" % os.listdir(out + "-build"))
+    return "10 reports"
 
 
 def test_report_to_a_file():

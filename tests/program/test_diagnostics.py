@@ -18,7 +18,7 @@ from harness import BUILD, MANY, ROOT, check, long, must
 FOLDER = os.path.join(BUILD, "marked")
 NOTED = os.path.join(FOLDER, "reached")  # a byte a diagnostic: 1 where it was executed
 UNITS = ["unit_compiler", "unit_runtime", "unit_host"]
-TESTS = ["actual", "advice", "bad_input", "build", "calibrate", "cli", "data", "explain", "failures", "launch", "pack", "page", "plan", "signals", "report", "sweep", "diff",
+TESTS = ["actual", "advice", "bad_input", "build", "calibrate", "cli", "data", "explain", "failures", "launch", "pack", "page", "plan", "signals", "report", "sweep", "diff", "outputs",
          r"hostile\.stopped_rank", r"options\.policy_mistakes_name_the_entry"]
 # Of these, long tests of good input alone.
 SKIPPED = (r"^(diff\.(every_change_is_true|text_folds|equal_inputs)|page\.(?!refusals)|pack\.(challenges|random)"
@@ -26,7 +26,7 @@ SKIPPED = (r"^(diff\.(every_change_is_true|text_folds|equal_inputs)|page\.(?!ref
            r"|report\.(accumulated|hostile|long_run|page|program)|actual\.(a_profile_of_a_run_predicts|a_profile_of_a_real|the_page)|explain\.every_event)")
 
 # Report something, and are not _Noreturn (or not declared in our source).
-REPORTERS = ["argp_error", "luaL_error", "WRONG", "note", "remark", r"snprintf\(error", r"fprintf\(stderr", "say"]
+REPORTERS = ["argp_error", "luaL_error", "WRONG", "note", "remark", r"snprintf\(error", r"fprintf\(stderr", "say", "complain", "sc_lose"]
 # Report what no input can cause: `bug` is what one calls for that.
 DEFECTS = ["bug"]
 # file, part of the line: why no test reaches it

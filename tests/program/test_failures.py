@@ -216,14 +216,20 @@ def test_compilers():
         os.chmod(path, 0o755)
         return path
 
-    def expect(words, cc="gcc", name="mlp", home=ROOT, shardc=SHARDC, more=(), **env):
-        rc, _, err = command([shardc, "build", MLP, "-o", os.path.join(folder, name), *more], env=dict({"CC": cc, "SHARDC_HOME": home}, **env))
+    def expect(words, cc="gcc", name="mlp", home=ROOT, shardc=SHARDC, more=(), early=False, **env):
+        """early: before anything is said or written."""
+        name = "early/a" if early else name
+        rc, said, err = command([shardc, "build", MLP, "-o", os.path.join(folder, name), *more], env=dict({"CC": cc, "SHARDC_HOME": home}, **env))
         refused(rc, err, "CC=" + cc)
         check(words in err, "no '%s' in: %s" % (words, err))
+        check(not early or not (said or os.path.exists(os.path.join(folder, "early"))), "%s: said, or written, before: %s" % (words, said))
         check(not [n for n in os.listdir(folder) if "tmp" in n or "log" in n], "left-overs: %s" % os.listdir(folder))
         check(not os.path.isfile(out), "a binary in spite of " + words)
 
-    expect("cannot run no-such-compiler: No such file or directory; install gcc, or name a C compiler in the environment variable CC", "no-such-compiler")
+    expect("cannot run no-such-compiler: No such file or directory; install gcc, or name a C compiler in the environment variable CC", "no-such-compiler", early=True)
+    expect("cannot run /no/such/gcc: No such file or directory", "/no/such/gcc", early=True)
+    expect("a part of the C compiler is missing: install gcc and binutils whole", compiler("cc-no-ld", "echo \"collect2: fatal error: cannot find 'ld'\" >&2; exit 1"))
+    expect("install the headers of the C library (libc6-dev)", compiler("cc-no-h", "echo 'fatal error: stdint.h: No such file or directory' >&2; exit 1"))
     expect("cc-fails ended with status 7 while building %s (step):\nno good" % out, compiler("cc-fails", "echo no good >&2; exit 7"))
     expect("cc-dies ended with signal 9 while building %s (kernels)" % out, compiler("cc-dies", 'case "$*" in *mlp_kernels.c*) kill -9 $$;; esac; exec gcc "$@"'))
     expect("signal 9 when memory runs out: end other programs", compiler("cc-dies", 'kill -9 $$'))
@@ -240,26 +246,39 @@ def test_compilers():
     expect("mlp/mlp is there already, and is a folder")
     empty, alone = scratch("nowhere"), os.path.join(scratch("alone"), "shardc")
     shutil.copy2(SHARDC, alone)
-    expect("the runtime's headers (runtime/sc.h) are not beside", home=empty, shardc=alone, name="a")
+    expect("the runtime's headers (runtime/sc.h) are not beside", home=empty, shardc=alone, early=True)
     shutil.copytree(os.path.join(ROOT, "runtime"), os.path.join(empty, "runtime"))
-    expect("libsc_cpu.a is not in", home=empty, shardc=alone, name="a")
-    expect("libsc_cpu_fp64.a is not in %s; build it with 'make libs-fp64' or set SHARDC_HOME" % os.path.dirname(alone), home=empty, shardc=alone, name="a",
-           more=["--variant", "fp64"])
-    cuda = ["--target", "cuda", "--device", "h200"]
-    expect("libsc_cuda.a is not in %s; build it with 'make cuda'" % os.path.dirname(alone), home=empty, shardc=alone, name="a", more=cuda)
+    cuda, fp64, found = ["--target", "cuda", "--device", "h200"], ["--variant", "fp64"], dict(CUDA_HOME=scratch("toolkit"), early=True)  # as much of one as is looked for
+    os.mkdir(os.path.join(found["CUDA_HOME"], "bin"))
+    shutil.copy2("/bin/true", os.path.join(found["CUDA_HOME"], "bin", "nvcc"))
+    open(os.path.join(found["CUDA_HOME"], "libcudart_static.a"), "w").close()
+    prefix, checkout = scratch("prefix"), scratch("checkout")
+    for path in ("bin", "other"):
+        os.mkdir(os.path.join(prefix if path == "bin" else checkout, path))
+    installed, made = shutil.copy2(SHARDC, os.path.join(prefix, "bin", "shardc")), shutil.copy2(SHARDC, os.path.join(checkout, "other", "shardc"))
+    os.symlink(os.path.join(ROOT, "runtime"), os.path.join(checkout, "runtime"))
+    os.makedirs(os.path.join(prefix, "share", "shardc"))
+    os.symlink(os.path.join(ROOT, "runtime"), os.path.join(prefix, "share", "shardc", "runtime"))
+    for library, target, more in (("libsc_cpu.a", "", []), ("libsc_cpu_fp64.a", " libs-fp64", fp64), ("libsc_cuda.a", " cuda", cuda)):
+        expect("%s is not in %s, nor below %s (SHARDC_HOME); neither is a checkout of shardc or a prefix that it was installed to: run `make%s` in a checkout and set SHARDC_HOME"
+               % (library, os.path.dirname(alone), empty, target), home=empty, shardc=alone, more=more, **found)
+        expect("%s is not in %s/lib/shardc; run `make%s install PREFIX=%s` in the checkout that" % (library, prefix, target, prefix), home=None, shardc=installed, more=more, **found)
+        open(os.path.join(empty, "Makefile"), "w").close()
+        expect("%s is not in %s/build; run `make -C %s%s`\n" % (library, empty, empty, target), home=empty, shardc=alone, more=more, **found)
+        os.unlink(os.path.join(empty, "Makefile"))
+        open(os.path.join(checkout, "Makefile"), "w").close()
+        expect("%s is not in %s/other; run `make -C %s B=other%s`\n" % (library, checkout, checkout, target), home=None, shardc=made, more=more, **found)
+    toolkit = scratch("toolkit")
+    expect("nvcc, the compiler of CUDA 13, is not in %s/bin (CUDA_HOME); set CUDA_HOME" % toolkit, more=cuda, CUDA_HOME=toolkit, early=True)
     if not os.path.exists("/usr/local/cuda") and not os.path.exists("/opt/cuda"):
         home, toolkit = os.path.join(empty, "build"), scratch("toolkit")
         os.mkdir(home)
         open(os.path.join(home, "libsc_cuda.a"), "w").close()
         env = dict(home=empty, shardc=alone, name="a", more=cuda, PATH="/usr/bin:/bin", CUDA_HOME=toolkit, NCCL_HOME="")
-        expect("nvcc, the compiler of CUDA 13, is not in %s/bin" % toolkit, **env)
         os.mkdir(os.path.join(toolkit, "bin"))
         shutil.copy2("/bin/true", os.path.join(toolkit, "bin", "nvcc"))
         expect("is not below %s nor the folders where CUDA usually is" % toolkit, **env)
-    toolkit = scratch("toolkit")  # as much of one as is looked for
-    os.mkdir(os.path.join(toolkit, "bin"))
-    shutil.copy2("/bin/true", os.path.join(toolkit, "bin", "nvcc"))
-    open(os.path.join(toolkit, "libcudart_static.a"), "w").close()
+    toolkit = found["CUDA_HOME"]
     library = os.path.join(os.path.dirname(alone), "libsc_cuda.a")
     open(library, "w").close()
     for made, arch, words in (("90", "sm_80", "made for sm_90, and this program is for sm_80; run make cuda CUDA_ARCHS='80 90'"),
@@ -268,7 +287,7 @@ def test_compilers():
         with open(os.path.join(os.path.dirname(alone), "libsc_cuda.archs"), "w") as f:
             f.write(made + "\n")
         expect(words, home=empty, shardc=alone, name="a", more=["--target", "cuda", "--arch", arch], CUDA_HOME=toolkit)
-    return "16 cases"
+    return "29 cases"
 
 
 def run_case(world):
@@ -349,7 +368,7 @@ def test_killed_while_saving():
             now = {os.path.join(d, f) for d, _, fs in os.walk(state) for f in fs} - set(foreign)
             whole = {os.path.join(state, "index.json"), os.path.join(state, "step-00000003", "rank-0.safetensors")}
             check(now == whole and (foreign or sorted(os.listdir(state)) == ["index.json", "step-00000003"]), "%s %d left %s, and then %s" % (function, n, more, now))
-    check({"step-00000001", "step-00000002", "step-00000002.part", "index.json.next", "index.json.part"} <= left, "left only %s" % left)
+    check({"step-00000001", "step-00000002", "step-00000002.part", "index.json.next", "index.json.next.part"} <= left, "left only %s" % left)
     return "%d kills, leaving %s" % (kills, ", ".join(sorted(left)))
 
 

@@ -3,12 +3,14 @@ compute what ranks that the program starts itself compute, and end together, whi
 
 Relies on: harness.py. Relied on by: run.py."""
 import itertools
+import json
 import os
 import re
 import resource
 import shutil
 import signal
 import subprocess
+import sys
 import time
 
 from harness import HANG, ROOT, SHARDC, build, check, corpus, in_time, library, must, patiently, read_log, read_safetensors, same_run, scratch, trains, until, waits
@@ -358,3 +360,81 @@ def test_who_does_not_come_is_missed():
     for n, who in (1, "rank 1 and 1 more"), (2, "rank 2"):
         patiently(lambda seconds: too_few(n, who, 4 + int(seconds)))
     return "rank 0, rank 1, rank 2"
+
+
+LAUNCHER = """
+import json, os, subprocess, sys, time
+ranks, how = json.loads(sys.argv[1]), sys.argv[2]
+for args, env, out in ranks:
+    with open(out, "w") as f:
+        subprocess.Popen(args, env=env, stdin=subprocess.DEVNULL, stdout=f, stderr=f, start_new_session=how == "session")
+print("started", flush=True)
+if how != "leave":
+    time.sleep(600)
+"""
+
+
+def launched(launcher, binary, world, args, wrap=None, how="wait", env={}, before=()):
+    """A process that starts the ranks as a launcher does, whose command may stand behind others: (it, the files of what the ranks say)."""
+    folder, job = scratch("launcher"), next(PORTS)
+    outs = [os.path.join(folder, "out-%d" % k) for k in range(world)]
+    ranks = [([*(wrap or []), binary, *args], {**os.environ, **{n: str(v) for n, v in environment(launcher, k, world, job, 1).items()}, **env}, outs[k]) for k in range(world)]
+    p = subprocess.Popen([*before, sys.executable, "-c", LAUNCHER, json.dumps(ranks), how], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True)
+    p.stdout.readline()
+    return p, outs
+
+
+def said(outs):
+    return "".join(open(out).read() for out in outs)
+
+
+def wait_for(true, what):
+    for _ in range(1200):
+        if true():
+            return
+        time.sleep(0.05)
+    check(False, "waited in vain for " + what)
+
+
+def step_of(state):
+    path = os.path.join(state, "index.json")
+    return json.load(open(path))["step"] if os.path.exists(path) else -1
+
+
+@waits
+def test_ranks_notice_that_their_launcher_is_gone():
+    """A launcher that a signal kills without a word: its ranks end the step, save it and end. Wrapped in a shell, or alone, too."""
+    b, one, own = build("mlp.lua", world=2), build("mlp.lua", world=1), dict(TORCHELASTIC_RUN_ID="none")
+    shell, says = ["sh", "-c", '"$@"; exit $?', "sh"], r"shardc: python3?\S* \(process %d\), which started the ranks, has ended: they stop as at SIGTERM\n"
+    ways = [("torchrun", b, dict(env=own)), ("torchrun", b, dict(env=own, wrap=shell, how="session")), ("torchrun", b, {}), ("mpirun", b, {}), ("mpich", b, dict(wrap=shell)), ("srun", b, {}),
+            ("torchrun", one, dict(env=own))]
+    for launcher, program, more in ways:
+        state = os.path.join(scratch("gone"), "state")
+        p, outs = launched(launcher, program, 1 if program == one else 2, ["--data", corpus(), "--steps", "100000000", "--save", state], **more)
+        wait_for(lambda: re.search(r"^step +[1-9]", said(outs), re.M), "the first step")
+        os.kill(p.pid, signal.SIGUSR1)
+        check(p.wait() == -signal.SIGUSR1, "the launcher lives on")
+        wait_for(lambda: re.search(r"^saved \S+ at step \d+\n", said(outs), re.M), "a saved state: " + said(outs))
+        text = said(outs)
+        stopped = int(re.search(r"^stopped at step (\d+)$", text, re.M).group(1))
+        check(len(re.findall(says % p.pid, text)) == 1 and step_of(state) == stopped > 0 and text.count("shardc: ") == 1, "%s %s: %s" % (launcher, more, text))
+    return "%d ways to start them" % len(ways)
+
+
+@waits
+def test_a_parent_that_ends_is_not_always_a_launcher():
+    """Ranks that people have detached go on: from a shell that has started them in the background, with nohup, in a session of their own."""
+    b, folder = build("mlp.lua", world=2), scratch("detached")
+    shell = ["sh", "-c", '"$@" & exit 0', "sh"]
+    ways = [("torchrun", dict(wrap=shell)), ("torchrun", dict(wrap=["sh", "-c", 'setsid "$@" & sleep 0.2', "sh"])), ("torchrun", dict(how="leave", before=["nohup"])),
+            ("srun", dict(wrap=shell)), ("torchrun", dict(wrap=shell, env=dict(TORCHELASTIC_RUN_ID="none")))]
+    runs = []
+    for k, (launcher, more) in enumerate(ways):
+        state, steps = os.path.join(folder, "state-%d" % k), 400
+        p, outs = launched(launcher, b, 2, ["--data", corpus(), "--steps", str(steps), "--save", state, "--delay-collectives", "1"], **more)
+        runs.append((more, p, outs, state, steps))
+    for more, p, outs, state, steps in runs:
+        wait_for(lambda: step_of(state) == steps, "the last step: " + said(outs))
+        check("has ended" not in said(outs), "%s: %s" % (more, said(outs)))
+        p.kill()
+    return "%d ways to detach them" % len(ways)

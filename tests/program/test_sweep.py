@@ -208,6 +208,17 @@ BAD = [
     (["--sweep", "batch=1..8+0"], "1..8+0 is no range"),
     (["--sweep", "batch=1..8*2"], "1..8*2 is no range"),
     (["--sweep", "batch=1..99999999999999999999"], "is no range"),
+    (["--sweep", "batch=1..2x9223372036854775807"], "1..2x9223372036854775807 is no range; write 8..64, 4..32+4 (in steps of 4) or 1024..16384x2 (doubled), with whole numbers of at most 2^53"),
+    (["--sweep", "batch=1..2+9223372036854775807"], "is no range"),
+    (["--sweep", "batch=-9223372036854775808..1"], "is no range"),
+    (["--sweep", "batch=1..9007199254740993"], "is no range"),
+    (["--sweep", "batch=1..0x4"], "1..0x4 is no range"),
+    (["--sweep", "batch=1..4x2.5"], "1..4x2.5 is no range"),
+    (["--sweep", "batch=1.. 4"], "1.. 4 is no range"),
+    (["--sweep", "batch=1..4x2x2"], "1..4x2x2 is no range"),
+    (["--sweep", "world=0x10"], "world=0x10: a whole number from 1 to 1048576 is wanted"),
+    (["--sweep", "world=4294967297"], "world=4294967297: a whole number from 1 to 1048576 is wanted"),
+    (["--sweep", "budget=0x10GiB"], "budget=0x10GiB: an amount of memory is wanted"),
     (["--sweep", "batch=1..5000"], "these are more than 4096 points; give fewer values, or sweep several times"),
     (["--sweep", "batch=1..100", "--sweep", "seq=1..100"], "these are more than 4096 points"),
     (["--sweep", "batch=1", "--sweep", "batch=2"], "batch is swept already; give all its values at once, with commas"),
@@ -232,6 +243,11 @@ def test_bad_input():
         check(rc == 2 and said in err and not out, "%s: exit %d, %s%s" % (args, rc, out, err))
     rc, out, err = command([SHARDC, "predict", GPT2, "--sweep", "lyers=1,2"])
     check(rc == 1 and not out and "no point of this sweep compiles: " in err and "no option 'lyers'; did you mean 'layers'?" in err, err)
+    rc, out, err = command([SHARDC, "predict", GPT2, "--sweep", "batch=0x2"])
+    check(rc == 1 and "--set batch=0x2: batch must be a whole number, of at most 1e15" in err, err)
+    rc, out, _ = command([SHARDC, "predict", GPT2, *SMALL, "--sweep", "batch=8..9007199254740992x1048576,12..20+9007199254740991", "--format", "csv"])
+    rows = [line.split(",")[0] for line in out.splitlines()[1:]]
+    check(rows == ["8", "8388608", "8796093022208", "12"], "a range that ends at 2^53: %s" % rows)
     folder = scratch("sweep-bad")
     plan = os.path.join(folder, "small.plan.json")
     shardc("inspect", GPT2, *SMALL, "--format", "json", "-o", plan)

@@ -14,8 +14,11 @@
 #include "mock_target.h"
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #pragma GCC diagnostic ignored "-Wmissing-field-initializers"
@@ -504,32 +507,77 @@ Test(host_files, damaged_safetensors_are_refused) {
 
 /* ── files written aside ─────────────────────────────────────────────────────────────────────────────────────────────
  */
+static bool holds(const char *path, const char *text) { /* and nothing is left beside it */
+    char command[256];
+    snprintf(command, sizeof command, "test \"$(cat %s)\" = '%s' -a ! -e %s.part", path, text, path);
+    return system(command) == 0;
+}
+
 Test(host_files, aside_keeps_what_was_there) {
     uint8_t *buffer = malloc(SC_ASIDE_BUFFER), *big = calloc(3, SC_ASIDE_BUFFER);
     sc_aside a;
     write_file("x", "old", 3);
-    sc_aside_open(&a, "x", "x.part", buffer);
+    sc_aside_open(&a, "x", buffer);
     sc_aside_write(&a, "new", 3);
     sc_aside_write(&a, big, 3 * SC_ASIDE_BUFFER);
     sc_aside_write(&a, big, SC_ASIDE_BUFFER);
     cr_assert(system("test $(cat x) = old -a -e x.part") == 0);
-    close(a.fd);
-    sc_aside_open(&a, "x", "x.part", buffer);
+    sc_aside_drop(&a);
+    cr_assert(holds("x", "old"));
+    sc_aside_open(&a, "x", buffer);
     sc_aside_write(&a, "new", 3);
-    cr_assert(sc_aside_commit(&a) == 0 && system("test $(cat x) = new -a ! -e x.part") == 0);
-    sc_aside_open(&a, "x", "nowhere/x.part", buffer);
+    cr_assert(sc_aside_commit(&a) == 0 && holds("x", "new"));
+    sc_aside_open(&a, "nowhere/x", buffer);
     sc_aside_write(&a, "more", 4);
-    cr_assert(sc_aside_commit(&a) == ENOENT && system("test $(cat x) = new") == 0);
-    cr_assert(symlink("/dev/full", "full") == 0);
-    sc_aside_open(&a, "x", "full", buffer);
-    sc_aside_write(&a, big, 3 * SC_ASIDE_BUFFER);
-    sc_aside_write(&a, big, 3);
-    cr_assert(sc_aside_commit(&a) == ENOSPC && system("test $(cat x) = new") == 0);
-    cr_assert(system("mkdir folder") == 0);
-    sc_aside_open(&a, "folder", "x.part", buffer);
-    cr_assert(sc_aside_commit(&a) == EISDIR && access("x.part", F_OK) != 0);
+    cr_assert(sc_aside_commit(&a) == ENOENT && sc_aside_try("nowhere/x") == ENOENT);
+    signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &(struct rlimit){SC_ASIDE_BUFFER, RLIM_INFINITY});
+    for (int print = 0; print < 2; print++) {
+        sc_aside_open(&a, "x", buffer);
+        FILE *f = print ? sc_aside_print(&a) : NULL;
+        if (print) {
+            fwrite(big, 3, SC_ASIDE_BUFFER, f);
+            sc_aside_printed(&a, f);
+        }
+        sc_aside_write(&a, big, 3 * SC_ASIDE_BUFFER);
+        sc_aside_write(&a, big, 3);
+        cr_assert(sc_aside_commit(&a) == EFBIG && holds("x", "new"));
+    }
+    setrlimit(RLIMIT_FSIZE, &(struct rlimit){RLIM_INFINITY, RLIM_INFINITY});
+    cr_assert(system("mkdir folder y.part") == 0);
+    sc_aside_open(&a, "folder", buffer);
+    cr_assert(sc_aside_commit(&a) == EISDIR && access("folder.part", F_OK) != 0);
+    cr_assert(sc_aside_try("y") == EISDIR && sc_aside_try("x") == 0 && holds("x", "new"));
     free(buffer);
     free(big);
+}
+
+Test(host_files, aside_follows_links_and_leaves_devices) {
+    sc_aside a;
+    struct stat st;
+    char far[PATH_MAX + 10];
+    write_file("x", "old", 3);
+    cr_assert(chmod("x", 0640) == 0 && symlink("x", "link") == 0 && symlink("/dev/full", "full") == 0);
+    sc_aside_open(&a, "link", NULL);
+    FILE *f = sc_aside_print(&a);
+    fputs("new", f);
+    sc_aside_printed(&a, f);
+    cr_assert(sc_aside_commit(&a) == 0 && holds("x", "new"));
+    cr_assert(lstat("link", &st) == 0 && S_ISLNK(st.st_mode) && stat("x", &st) == 0 && (st.st_mode & 07777) == 0640);
+    for (int print = 0; print < 2; print++) {
+        sc_aside_open(&a, print ? "full" : "/dev/full", NULL);
+        f = print ? sc_aside_print(&a) : NULL;
+        if (print) {
+            fputs("new", f);
+            sc_aside_printed(&a, f);
+        } else {
+            sc_aside_write(&a, "new", 3);
+        }
+        cr_assert(sc_aside_commit(&a) == ENOSPC && stat("/dev/full", &st) == 0 && S_ISCHR(st.st_mode));
+    }
+    memset(far, 'a', sizeof far - 1);
+    far[sizeof far - 1] = 0;
+    cr_assert_eq(sc_aside_try(far), ENAMETOOLONG);
 }
 
 Test(host_files, long_names_stay_whole) {

@@ -75,6 +75,16 @@ static void small_buffer(MockBuild *m) {
     m->params[5].numel = 3;
 }
 
+static void far_group(MockBuild *m) {
+    m->groups[1].lr = 1e14 * m->groups[0].lr;
+}
+static void near_group(MockBuild *m) {
+    m->groups[1].weight_decay = 0.1 * m->groups[0].weight_decay;
+}
+static void far_batch(MockBuild *m) {
+    for (int i = 0; i < 2; i++) m->inputs[i].shape[0] = 1 << 30;
+}
+
 typedef struct {
     int code;
     const char *line, *message;
@@ -98,6 +108,39 @@ static const Case cases[] = {
     {2, "--data a.bin --eps 0", "--eps wants a number above 0, at most 1e+30, not '0'"},
     {2, "--data a.bin --lr 1e39", "--lr wants a number from 0 to 1e+30, not '1e39'"},
     {2, "--data a.bin --weight-decay -0.1", "--weight-decay wants a number from 0 to 1e+30, not '-0.1'"},
+    {2, "--data a.bin --lr 1e-46",
+     "--lr wants 0 or a number from 1.18e-38 on, the least that fp32 holds in full, not "},
+    {2, "--data a.bin --lr 1e-40", "--lr wants 0 or a number from 1.18e-38 on"},
+    {2, "--data a.bin --clip 1e-46", "--clip wants 0 or a number from 1.18e-38 on"},
+    {2, "--data a.bin --weight-decay 1e-46", "--weight-decay wants 0 or a number from 1.18e-38 on"},
+    {2, "--data a.bin --betas 1e-46,0.9", "--betas wants 0 or a number from 1.18e-38 on"},
+    {2, "--data a.bin --betas 0.9,0.99999999999", "--betas wants a number from 0 to below 1"},
+    {2, "--data a.bin --eps 1e-40", "--eps wants a number from 1.18e-38 on, the least that fp32 holds in full, not "},
+    {2, "--data a.bin --momentum 1e-300", "--momentum wants 0 or a number from 1.18e-38 on", sgd},
+    {2, "--data a.bin --lr 1e-400", "--lr wants a number from 0 to 1e+30, not '1e-400'"},
+    {2, "--data a.bin --lr 0x1p-3", "--lr wants a number from 0 to 1e+30, not '0x1p-3'"},
+    {2, "--data a.bin --lr inf", "--lr wants a number from 0 to 1e+30, not 'inf'"},
+    {2, "--data a.bin --lr 0.1x", "--lr wants a number from 0 to 1e+30, not '0.1x'"},
+    {2, "--data a.bin --lr 0,1", "--lr wants a number from 0 to 1e+30, not '0,1'"},
+    {2, "--data a.bin --min-ratio 1e-400", "--min-ratio wants a number from 0 to 1, not '1e-400'"},
+    {2, "--data a.bin --stall-seconds 0x10", "--stall-seconds wants a number from 0 to 1e+09, not '0x10'"},
+    {2, "--data a.bin --steps 0x10", "--steps wants a whole number from 0 to 281474976710656, not '0x10'"},
+    {2, "--data a.bin --steps 5.0", "--steps wants a whole number from 0 to 281474976710656, not '5.0'"},
+    {2, "--data a.bin --warmup 9223372036854775807", "--warmup wants a whole number from 0 to 281474976710656"},
+    {2, "--data a.bin --total 1e6", "--total wants a whole number from 1 to 281474976710656"},
+    {2, "--data a.bin --seed 9223372036854775808", "--seed wants a whole number from 0 to 9223372036854775807"},
+    {2, "--data a.bin --accumulate 2147483649", "--accumulate wants a whole number from 1 to 1048576"},
+    {1, "--data a.bin --lr 1e30",
+     "--lr 1e+30: group 1, which keeps its ratio to it, gets 1e+44, and fp32 holds only 0 "
+     "and numbers from 1.18e-38 to 3.4e+38 in full",
+     far_group},
+    {1, "--data a.bin --weight-decay 2e-38", "--weight-decay 2e-38: group 1, which keeps its ratio to it, gets 2e-39",
+     near_group},
+    {1, "--data a.bin --lr 1e-30 --min-ratio 1e-9", "--min-ratio 1e-09: the learning rate of 1e-30 ends at 1e-39"},
+    {1, "--data a.bin --steps 281474976710656",
+     "--steps 281474976710656 of 2.14748e+09 samples: there are more than "
+     "can be counted; give fewer steps",
+     far_batch},
     {2, "--data a.bin --delay-collectives x", "--delay-collectives wants a number from 0 to 1e+06, not 'x'"},
     {2, "--data a.bin --delay-collectives fetch=2", "--delay-collectives wants MS, gather=MS or reduce=MS"},
     {2, "--data a.bin --data-dtype int8", "--data-dtype wants uint16 or uint32"},

@@ -319,8 +319,9 @@ Test(host_run, says_why_there_is_no_page) {
     cr_assert_eq(run((How){1, .change = few_files}, "--data a.bin --steps 2 --log log --report p"), 1);
     ONE_LINE("mock: no process for --report: Too many open files; leave it out");
     cr_assert_eq(run((How){2, .file_limit = 20000}, "--data a.bin --steps 2 --log log --report p --quiet"), 0);
-    ONE_LINE("mock: note: cannot write the report p: File too large; the run goes on without it. `shardc report log` "
-             "makes it");
+    cr_assert_str_eq(err, "shardc: cannot write the report p: File too large; the run goes on without it, and `shardc "
+                          "report` makes one of the log\n"
+                          "shardc: the report p lacks the end of the run: File too large\n");
     cr_assert(access("p", F_OK) != 0 && access("p.part", F_OK) != 0);
 }
 
@@ -434,7 +435,7 @@ Test(host_run, what_killed_runs_left) {
         system("cd state && mkdir step-00000003.part step-00000004 step-00000004.part .probe &&"
                "touch step-00000003.part/rank-0.safetensors step-00000003.part/rank-5.safetensors.part &&"
                "touch step-00000004.part/rank-0.safetensors step-00000004.part/notes step-00000004/notes &&"
-               "touch step-00000004.part/rank-0.safetensors.old step-x.part step-00000005.part index.json.part &&"
+               "touch step-00000004.part/rank-0.safetensors.old step-x.part step-00000005.part index.json.next.part &&"
                "cp -r step-00000002 step-00000001 && sed s/step-00000002/step-00000006/ index.json > "
                "index.json.next && cp -r step-00000002 step-00000006 && touch step-00000006/notes"),
         0);
@@ -535,12 +536,120 @@ Test(host_run, full_disk_keeps_the_old_state) {
     ONE_LINE("mock: cannot export to whole.st: File too large; what was there is untouched");
     cr_assert(access("whole.st.part", F_OK) != 0);
     OK(1, "--weights whole.st --export again.st --quiet");
-    cr_assert_eq(run((How){2, .file_limit = 600}, "--data a.bin --steps 9 --log log --quiet"), 1);
-    cr_assert(strstr(err, "cannot write the log log: File too large"), "%s", err);
+}
+
+/* A limit that is lifted is a disk that has room again. */
+static void limit_files(int64_t step, rlim_t bytes) {
+    if (step == 5) setrlimit(RLIMIT_FSIZE, &(struct rlimit){RLIM_INFINITY, RLIM_INFINITY});
+    if (step == 2) setrlimit(RLIMIT_FSIZE, &(struct rlimit){bytes, RLIM_INFINITY});
+}
+
+static void full_then_not(const char *program, int64_t step) {
+    limit_files(step, 2000); /* enough for what is told */
+}
+
+static void full_for_logs(const char *program, int64_t step) {
+    limit_files(step, 600);
+}
+
+Test(host_run, a_save_that_fails_is_tried_again) {
+    write_data();
+    How how = {2, .hook = full_then_not};
+    cr_assert_eq(run(how, "--data a.bin --steps 7 --save state --save-every 1"), 0, "%s", err);
+    cr_assert(!strcmp(err, "mock: note: step 2: cannot save to state: File too large; the state saved before is "
+                           "untouched: step-00000001; the run goes on, and the next save tries again\n"
+                           "mock: note: step 3: cannot save to state: File too large; the state saved before is "
+                           "untouched: step-00000001; the run goes on, and the next save tries again\n"
+                           "mock: note: saved state at step 5, after 3 failed saves\n"),
+              "%s", err);
+    OK(2, "--data a.bin --steps 7 --export whole.st --quiet");
+    OK(2, "--resume state --export resumed.st --quiet");
+    cr_assert(same_files("whole.st", "resumed.st") && system("test \"$(echo $(ls state))\" = "
+                                                             "'index.json step-00000007'") == 0);
+    how.signal = SIGUSR1, how.signal_step = 3;
+    cr_assert_eq(run(how, "--data a.bin --steps 4 --save never"), 1, "%s", err);
+    cr_assert(!strstr(out, "saved") &&
+                  strstr(err, "note: step 3: cannot save to never: File too large; nothing was "
+                              "left there") &&
+                  strstr(err, "mock: cannot save to never: File too large; nothing was left there"),
+              "%s%s", out, err);
+}
+
+Test(host_run, a_last_save_that_fails_loses_nothing_else) {
+    write_data();
+    write_bin("big.bin", 20000, 1);
+    OK(2, "--data a.bin --steps 3 --export whole.st --quiet");
+    cr_assert_eq(
+        run((How){2, .file_limit = 6000}, "--data a.bin --steps 3 --save state --export here.st --sample 2 --quiet"),
+        1);
+    cr_assert(same_files("whole.st", "here.st") && *out && lines_of(err) == 1, "%s%s", out, err);
+    cr_assert_eq(run((How){2, .file_limit = 3000}, "--data a.bin --steps 3 --export other.st --sample 2 --quiet"), 1);
+    cr_assert(*out && access("other.st", F_OK) != 0, "the sample of a run without weights");
+    ONE_LINE("mock: cannot export to other.st: File too large; what was there is untouched");
+}
+
+/* ── what a run can do without ───────────────────────────────────────────────────────────────────────────────────────
+ */
+static void no_output(const char *program, int64_t step) {
+    if (step == 2) redirect("/dev/full", 1, O_WRONLY);
+}
+
+static void no_reader(const char *program, int64_t step) {
+    int ends[2];
+    if (step != 2) return;
+    cr_assert(pipe(ends) == 0 && dup2(ends[1], 1) == 1 && close(ends[0]) == 0 && close(ends[1]) == 0);
+}
+
+static void closed_output(const char *program, int64_t step) {
+    if (step == 2) close(1);
+}
+
+Test(host_run, no_other_output_ends_a_run) {
+    static const struct {
+        How how;
+        const char *options, *says;
+    } cases[] = {
+        {{2}, "--log /dev/full", "the log /dev/full: No space left on device"},
+        {{2, .hook = full_for_logs}, "--log log --quiet", "the log log: File too large"},
+        {{2, .hook = no_output}, "", "standard output: No space left on device"},
+        {{2, .hook = no_reader}, "", "standard output: Broken pipe"},
+        {{2, .hook = closed_output}, "", "standard output: Bad file descriptor"},
+    };
+    write_data();
+    OK(2, "--data a.bin --steps 6 --export whole.st --quiet");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char line[256], want[512];
+        if (i == 1) write_file("log", line, 0);
+        snprintf(line, sizeof line, "--data a.bin --steps 6 --val-data val.bin --save state%zu %s", i,
+                 cases[i].options);
+        cr_assert_eq(run(cases[i].how, line), 0, "%zu: %s", i, err);
+        const char *colon = strstr(cases[i].says, ": ");
+        snprintf(want, sizeof want, "shardc: cannot write %s; the run goes on without it\nshardc: %.*s lacks lines%s\n",
+                 cases[i].says, (int)(colon - cases[i].says), cases[i].says, colon);
+        cr_assert_str_eq(err, want);
+        snprintf(line, sizeof line, "--resume state%zu --export resumed.st --quiet", i);
+        OK(2, line);
+        cr_assert(same_files("whole.st", "resumed.st"), "%zu", i);
+    }
     slurp("log", out, sizeof out);
-    cr_assert(out[0] == '{' && out[strlen(out) - 1] == '\n', "%s", out);
-    cr_assert_eq(run((How){2}, "--data a.bin --steps 9 --log /dev/full --quiet"), 1);
-    cr_assert(strstr(err, "cannot write the log /dev/full: No space left on device"), "%s", err);
+    cr_assert(strstr(out, "\n{\"step\": 6") && out[strlen(out) - 1] == '\n', "lines go on where there is room: %s",
+              out);
+}
+
+/* What is opened next would have taken the place of standard output. */
+static void starts_closed(MockBuild *m) {
+    for (int fd = 0; fd < 2; fd++) close(fd);
+}
+
+Test(host_run, closed_standard_files_are_nobody_elses) {
+    write_data();
+    OK(2, "--data a.bin --steps 3 --log log --save state");
+    cr_assert_eq(run((How){2, .change = starts_closed}, "--data a.bin --steps 3 --log log2 --save state2"), 0, "%s",
+                 err);
+    cr_assert_str_eq(err, "shardc: cannot write standard output: Bad file descriptor; the run goes on without it\n"
+                          "shardc: standard output lacks lines: Bad file descriptor\n");
+    slurp("log2", out, sizeof out);
+    cr_assert(lines_of(out) == 4 && *out == '{' && !strstr(out, "arena    "), "%s", out);
 }
 
 Test(host_run, first_save_that_fails_leaves_nothing) {
@@ -551,13 +660,13 @@ Test(host_run, first_save_that_fails_leaves_nothing) {
 }
 
 static void block_index(const char *program, int64_t step) {
-    if (step == 4) cr_assert(mkdir("state/index.json.part", 0777) == 0 || errno == EEXIST);
+    if (step == 4) cr_assert(mkdir("state/index.json.next.part", 0777) == 0 || errno == EEXIST);
 }
 
 Test(host_run, index_that_cannot_be_replaced_keeps_the_old_state) {
     write_data();
     OK(2, "--data a.bin --steps 3 --save state --quiet");
-    cr_assert_eq(system("cp -r state before && mkdir before/index.json.part"), 0);
+    cr_assert_eq(system("cp -r state before && mkdir before/index.json.next.part"), 0);
     cr_assert_eq(run((How){2, .hook = block_index}, "--data a.bin --steps 4 --resume state --save state --quiet"), 1);
     ONE_LINE("cannot save to state: Is a directory");
     cr_assert_eq(system("diff -r state before"), 0);

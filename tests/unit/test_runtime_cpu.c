@@ -11,6 +11,7 @@
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -680,14 +681,59 @@ Test(runtime_cpu, files_that_cannot_be_written_are_told) {
     d.dump_step = 2;
     d.dump_path = "/nowhere/x.safetensors";
     cr_assert_eq(launch_with(NO_TROUBLE, d), 1);
-    says("cannot write /nowhere/x.safetensors: No such file or directory");
+    says("cannot write the dump /nowhere/x.safetensors: No such file or directory; name another file with -o");
+    d.dump_path = "/dev/full";
+    cr_assert_eq(launch_with(NO_TROUBLE, d), 0);
+    says("cannot write the dump /dev/full: No space left on device; the run goes on without it");
     d = plain;
     d.trace_path = "/nowhere/trace.json";
     cr_assert_eq(launch_with(NO_TROUBLE, d), 1);
-    says("cannot write /nowhere/trace.json: No such file or directory");
+    says("cannot write the trace /nowhere/trace.json: No such file or directory; name another file with --trace");
     d.trace_path = "/dev/full";
-    cr_assert_eq(launch_with(NO_TROUBLE, d), 1);
-    says("cannot write /dev/full: No space left on device");
+    cr_assert_eq(launch_with(NO_TROUBLE, d), 0);
+    says("cannot write the trace /dev/full: No space left on device; the run goes on without it");
+}
+
+static void limit_files(void) {
+    signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &(struct rlimit){4000, RLIM_INFINITY}); /* the trace's head fits */
+}
+
+static int killed_at_the_end(sc_rank *r, void *arg) {
+    for (int step = 1; step < 3; step++) sc_run_program(r, 0);
+    if (sc_rank_index(r) == 1) raise(SIGKILL);
+    sc_barrier(r);
+    return 0;
+}
+
+/* What was there stays until the new trace is whole. */
+Test(runtime_cpu, a_trace_takes_its_name_when_it_is_whole) {
+    char dir[] = "/tmp/sc_trace_XXXXXX", path[64], part[80], text[8] = "";
+    cr_assert(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/trace.json", dir);
+    snprintf(part, sizeof part, "%s.part", path);
+    sc_build b = make_build(2, 2);
+    sc_debug d = plain;
+    d.trace_path = path;
+    for (int killed = 1; killed >= 0; killed--) {
+        FILE *f = fopen(path, "w");
+        cr_assert(f && fputs("old", f) >= 0 && !fclose(f));
+        if (killed) {
+            cr_assert_eq(launch_body(NO_TROUBLE, &b, d, killed_at_the_end), 3);
+            says(" is left as it is");
+        } else {
+            limit_files();
+            cr_assert_eq(launch_with(NO_TROUBLE, d), 0);
+            setrlimit(RLIMIT_FSIZE, &(struct rlimit){RLIM_INFINITY, RLIM_INFINITY});
+            says("trace.json: File too large; the run goes on without it");
+        }
+        f = fopen(path, "r");
+        cr_assert(f && fread(text, 1, 4, f) == 3 && !strcmp(text, "old") && !fclose(f));
+        cr_assert_eq(access(part, F_OK) == 0, killed);
+    }
+    unlink(path);
+    unlink(part);
+    rmdir(dir);
 }
 
 #endif

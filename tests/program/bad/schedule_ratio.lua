@@ -1,4 +1,4 @@
--- expect: schedule_ratio\.lua:13: optim.linear: min_ratio = 2; it must be below 1
+-- expect: schedule_ratio\.lua:13: optim.linear: min_ratio = 2; it must be from 0 to 1
 local nn, optim = require "nn", require "optim"
 local model = nn.module "Net"
 model.embed = nn.Embedding(16, 4)

@@ -1,0 +1,15 @@
+/* The launcher that started this process, and whether it is still there.
+ * Relies on: nothing.
+ * Relied on by: job.c, launch.c. */
+#ifndef SC_COMMON_PARENT_H
+#define SC_COMMON_PARENT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* certain: variables that only a launcher sets say that there is one. */
+void sc_parent_find(bool certain);
+/* who: "torchrun (process 12)". false also where nobody is watched. */
+bool sc_parent_gone(char *who, size_t n);
+
+#endif
