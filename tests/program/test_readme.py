@@ -107,8 +107,8 @@ def test_tour_shows_one_program():
           % (folder, small.pop(), folder)])
     out = must(["sh", "-c", commands_of(train)[1].replace("build/tour/", folder + "/").replace("build/text.bin", folder + "/text.bin")],
                env={"OPENBLAS_CORETYPE": "Haswell"}).split("\n")
-    head = [l for l in train if re.match("model|arena|host|batch|data ", l)]
-    check(len(head) == 5 and all(l in out for l in head), "the tour shows %s, the program prints %s" % (head, out[:6]))
+    head = [l for l in train if re.match("model|arena|host|batch|data |schedule", l)]
+    check(len(head) == 6 and all(l in out for l in head), "the tour shows %s, the program prints %s" % (head, out[:6]))
     shown, printed = ({m[1]: m[2] for m in (re.match(r"step +(\d+)/100  (loss .*? lr \S+)", l) for l in lines) if m} for lines in (train, out))
     check("100" in shown and all(printed.get(n, shown[n]) == shown[n] for n in shown), "the tour shows %s, the program prints %s" % (shown, printed))
     step = open(os.path.join(folder, "gpt2.c")).read()
