@@ -228,11 +228,6 @@ int host_main(const sc_build *b, int argc, char **argv) {
     open_data(&run, &l);
     begin_at(&run, &l);
     if (sc_first()) check_outputs(&run);
-    char *doubt = run.o.data.n && run.o.steps > run.first
-                      ? schedule_doubt(&run.schedule, run.o.lr, run.first, run.o.steps)
-                      : NULL;
-    if (doubt) note("%s", doubt);
-    free(doubt);
     run.given = run.o.save && sc_first() ? settings_text(&run) : need_text("{}");
     run.reached = mmap(NULL, sizeof *run.reached, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (run.reached == MAP_FAILED) die("no memory for what the ranks have reached: %s", strerror(errno));

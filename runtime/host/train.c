@@ -328,9 +328,13 @@ static void print_beginning(const Trainer *t) {
                s->n == 1 ? "" : "s", grouped((double)s->tokens, a), grouped((double)s->windows, b), s->span,
                grouped((double)(s->windows / t->run->global_batch), c));
     if (t->o->steps > t->done) {
-        char *schedule = schedule_text(&t->run->schedule, t->o->lr, t->done, t->o->steps);
-        printf("schedule %s\n", schedule);
-        free(schedule);
+        const Schedule *s = &t->run->schedule;
+        char *rates = schedule_text(s, t->o->lr, t->done, t->o->steps),
+             *doubt = schedule_doubt(s, t->o->lr, t->done, t->o->steps);
+        printf("schedule %s\n", rates);
+        if (doubt) printf("warning  %s\n", doubt);
+        free(rates);
+        free(doubt);
     }
     for (size_t k = 0; k < sizeof t->b->unused / sizeof *t->b->unused; k++)
         if (t->b->unused[k]) printf("unused   %s\n", t->b->unused[k]);
