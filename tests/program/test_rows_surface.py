@@ -193,6 +193,36 @@ def test_microbatches_add_up_in_fp32():
         check(persistent(p, "whole gradient" if whole else "gradient") == unit["numel"] // (1 if whole else unit["shards"]) * (2 if narrow else 4), what)
 
 
+OFTEN = """
+local nn, optim = require "nn", require "optim"
+local o = nn.options { uses = 512, view = false, reduce = "bf16" }
+local m = nn.module "M"
+m.w = nn.parameter({ 4, 2 }, { init = nn.init.zeros() })
+function m:forward(c)
+  local loss, seen = nil, nn.transpose(self.w, 0, 1)
+  for i = 1, o.uses do
+    local w = o.view and seen or self.w
+    local one = nn.cast(nn.sum(nn.reshape(w, { 8 }) * nn.slice(c, 1, i - 1, i)), "fp32")
+    loss = loss and loss + one or one
+  end
+  return loss
+end
+nn.fully_shard(m, { mp_policy = { param_dtype = o.reduce, reduce_dtype = o.reduce } })
+return nn.training { model = m, batch = { c = nn.input("fp32", { 1, o.uses, 8 }) }, loss = function(m, b) return m(b.c) end, optimizer = optim.SGD { lr = 1 } }
+"""
+
+
+def test_a_parameter_of_many_uses():
+    """The gradient of a parameter that a microbatch uses 512 times, each time with gradient 1, is 512 in 16 bits too."""
+    folder = scratch("often")
+    model = os.path.join(folder, "often.lua")
+    open(model, "w").write(OFTEN)
+    records = write_numbers(os.path.join(folder, "records"), "f", [1.0] * (8 * 512))
+    for o in dict(), dict(view=True), dict(reduce="fp32"):
+        weights = run(build(model, **o), "--data", "-", "--steps", "1", records=records)[1]
+        check(set(floats(weights["w"])) == {-512.0}, "%s: %s" % (o, floats(weights["w"])))
+
+
 def test_S_gradient_divide_factor():
     """1 sums: the same as averages at world times the rate; gradient_divide_factor is of one unit."""
     o = dict(optimizer="sgd", clip=0, decay=0, n=3)
