@@ -312,14 +312,17 @@ static const char *precision_of(const Emit *e) {
     return all;
 }
 
-/* "*.bias *norm*: lr 0.0006, weight_decay 0" for each group but the first, whose values are options of the program. */
+/* "*.bias *norm*: lr x 1, weight_decay x 0" for each group but the first, whose values are options of the program; the
+ * others keep their ratio to them. */
 static const char *groups_of(const Emit *e) {
     const Optimizer *o = e->g->training->optimizer;
     const char *all = "";
     for (int k = 1; k < o->groups.n; k++) {
         const OptGroup *x = &o->groups.at[k];
         for (int i = 0; i < x->nmatch; i++) all = arena_printf(e->a, "%s%s%s", all, *all ? " " : "", x->match[i]);
-        all = arena_printf(e->a, "%s: lr %g, weight_decay %g%s", all, x->lr, x->weight_decay,
+        all = arena_printf(e->a, "%s: lr %s%g, weight_decay %s%g%s", all, o->lr != 0 ? "x " : "",
+                           o->lr != 0 ? x->lr / o->lr : x->lr, o->weight_decay != 0 ? "x " : "",
+                           o->weight_decay != 0 ? x->weight_decay / o->weight_decay : x->weight_decay,
                            k + 1 < o->groups.n ? ";" : "");
     }
     return all;

@@ -149,7 +149,7 @@ static void tell_build(const Run *run, const json_t *given) {
         const char *was = text_of(s->option ? options : built, s->name);
         if (s->option && options && (!was || strcmp(was, s->value))) add_difference(&all, s->name, was, s->value);
         if (!s->option && was && strcmp(was, s->value))
-            note("%s: the saved run's %s, this one's %s", s->name, was, s->value);
+            note("%s: the saved run had '%s', this one has '%s'", s->name, was, s->value);
     }
     void *i = json_object_iter((json_t *)options);
     for (; i; i = json_object_iter_next((json_t *)options, i)) {

@@ -146,7 +146,7 @@ Test(host_resume, differences_are_told_in_a_line_each) {
         {longer_windows, "--data a.bin", {"62 windows of 17 tokens, this one has 1 file (a.bin), 62 windows of 21"}},
         {in_bf16,
          "--data a.bin",
-         {"precision: the saved run's computes in fp32, this one's computes in bf16\n",
+         {"precision: the saved run had 'computes in fp32', this one has 'computes in bf16'\n",
           "options of the model: this program was built with dropout 0.2 (was 0.1), moments bf16 (was none), layers "
           "none "
           "(was 2)\n"}},
