@@ -50,7 +50,7 @@ static const Command commands[] = {
      "Compile a model to a training program: C sources, plan.json and a binary in build/NAME/. The C compiler is "
      "gcc, or what the environment variable CC names; lld links where it is installed."
      "\vExample:\n  shardc build models/gpt2.lua --world 2 --set size=124m\n  build/gpt2/gpt2 --data train.bin --steps "
-     "100",
+     "20000",
      1, 1, command_build},
     {RUN, "run", "MODEL.lua|BINARY [-- PROGRAM OPTIONS]",
      "Build a model and run it at once; what follows -- goes to the program."

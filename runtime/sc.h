@@ -199,6 +199,10 @@ typedef struct {
 typedef struct {
     double lr, weight_decay;
 } sc_group_info;
+typedef struct { /* what no option of the program changes and yet makes other numbers, for who compares two runs */
+    const char *name, *value;
+    int option; /* one of nn.options */
+} sc_setting_info;
 typedef struct {
     const char *name;
     int64_t bytes;
@@ -260,6 +264,8 @@ typedef struct {
     double min_ratio;
     const sc_group_info *groups;
     int ngroups;
+    const sc_setting_info *settings;
+    int nsettings;
     const char *unused[3]; /* what the model has and no program uses, a line for each kind; NULL: nothing */
     const char *unproven;  /* what no shape of a parameter shows: "heads 12 of 64, eps 1e-05"; NULL: nothing */
     uint64_t plan_hash;    /* model identity for checkpoints: paths, shapes, dtypes */

@@ -4,6 +4,8 @@
 #include "../cost/timeline.h"
 #include "../frontend/frontend.h"
 #include "../ir/device.h"
+#include "../ir/policy.h"
+#include "../ir/training.h"
 #include "../lower/lower.h"
 #include "../pipeline.h"
 #include "../report/report.h"
@@ -106,6 +108,24 @@ static void tell_unsharded(const Graph *g) {
                (long long)whole, (long long)all, first, g->world);
 }
 
+/* As FSDP2 adds gradients up, and asked for; but the loss of what does not fit 16 bits cannot be seen in a run. */
+static void tell_narrow_sums(const Graph *g) {
+    const Unit *first = NULL;
+    int more = -1;
+    for (int i = 0; g->training->accumulate > 1 && i < g->units.n; i++) {
+        const Unit *u = g->units.at[i];
+        if (!u->numel || dtype_size(u->sum) > 2) continue;
+        if (!first) first = u;
+        more++;
+    }
+    if (!first) return;
+    remark(setting_source(&first->policy->settings, "mp_policy", first->policy->src),
+           "%d microbatches are added up in %s, as grad_dtype and reduce_dtype say (unit %s%s): a sum of equal "
+           "gradients stops growing at %d of them; leave grad_dtype out to add them up in fp32",
+           g->training->accumulate, dtype_name(first->sum), first->name,
+           more ? arena_printf(g->arena, " and %d more", more) : "", first->sum == BF16 ? 256 : 2048);
+}
+
 const Device *cli_device(Arena *a, const Options *o) {
     return device_load(a, cli_device_name(o));
 }
@@ -135,6 +155,7 @@ Plan *cli_compile(Arena *a, const Options *o, const char *input, const char *ent
     Graph *g = frontend_load(a, &f);
     pipeline_lower(g, d, &p);
     tell_unsharded(g);
+    tell_narrow_sums(g);
     remark_enable(!o->quiet);
     return pipeline_plan(g, d, &p);
 }

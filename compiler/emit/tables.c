@@ -297,6 +297,57 @@ static int put_parts(const Emit *e, int program, int event, const Value *v) {
     return v->fused->n;
 }
 
+/* "computes in bf16, gradients in fp32", each kind of unit once. */
+static const char *precision_of(const Emit *e) {
+    const char *all = "";
+    for (int i = 0; i < e->g->units.n; i++) {
+        const Unit *u = e->g->units.at[i];
+        if (!u->params.n) continue;
+        const char *made =
+            u->grad_dtype == u->reduce ? "" : arena_printf(e->a, "%s summed in ", dtype_name(u->grad_dtype));
+        const char *one =
+            arena_printf(e->a, "computes in %s, gradients in %s%s", dtype_name(u->wire), made, dtype_name(u->reduce));
+        if (!strstr(all, one)) all = arena_printf(e->a, "%s%s%s", all, *all ? "; " : "", one);
+    }
+    return all;
+}
+
+/* "*.bias *norm*: lr x 1, weight_decay x 0" for each group but the first, whose values are options of the program; the
+ * others keep their ratio to them. */
+static const char *groups_of(const Emit *e) {
+    const Optimizer *o = e->g->training->optimizer;
+    const char *all = "";
+    for (int k = 1; k < o->groups.n; k++) {
+        const OptGroup *x = &o->groups.at[k];
+        for (int i = 0; i < x->nmatch; i++) all = arena_printf(e->a, "%s%s%s", all, *all ? " " : "", x->match[i]);
+        all = arena_printf(e->a, "%s: lr %s%g, weight_decay %s%g%s", all, o->lr != 0 ? "x " : "",
+                           o->lr != 0 ? x->lr / o->lr : x->lr, o->weight_decay != 0 ? "x " : "",
+                           o->weight_decay != 0 ? x->weight_decay / o->weight_decay : x->weight_decay,
+                           k + 1 < o->groups.n ? ";" : "");
+    }
+    return all;
+}
+
+static int put_settings(const Emit *e) {
+    const Training *t = e->g->training;
+    const GradScaler *scaler = t->scaler;
+    const char *scale = !scaler
+                            ? "none"
+                            : arena_printf(e->a, "grows by %g after %lld steps, backs off by %g", scaler->growth_factor,
+                                           (long long)scaler->growth_interval, scaler->backoff_factor);
+    const char *const own[][2] = {{"precision", precision_of(e)},
+                                  {"loss scale", scale},
+                                  {"nesterov", t->optimizer->nesterov ? "true" : "false"},
+                                  {"groups of the optimizer", groups_of(e)}};
+    enum { OWN = sizeof own / sizeof *own };
+    open_table(e, "sc_setting_info", "settings");
+    for (int i = 0; i < OWN; i++) row(e, STRING(own[i][0]), STRING(own[i][1]), NUMBER(0));
+    for (int i = 0; i < t->options.n; i++)
+        row(e, STRING(t->options.at[i].name), STRING(t->options.at[i].text), NUMBER(1));
+    close_table(e, OWN + t->options.n);
+    return OWN + t->options.n;
+}
+
 static int put_dumps(const Emit *e) {
     int n = 0;
     open_table(e, "sc_dump_info", "dumps");
@@ -383,7 +434,7 @@ static int options(const Emit *e) {
     return n;
 }
 
-static void put_build(const Emit *e, int npeak, int ndumps) {
+static void put_build(const Emit *e, int npeak, int ndumps, int nsettings) {
     const Plan *p = e->plan;
     const Graph *g = e->g;
     const Training *t = g->training;
@@ -436,6 +487,7 @@ static void put_build(const Emit *e, int npeak, int ndumps) {
     for (Unused k = 0; k < N_UNUSED; k++)
         if (p->unused[k].n) put(e, "    .unused[%d] = %s,\n", k, quoted(e, report_unused(p, k)));
     if (g->unproven) put(e, "    .unproven = %s,\n", quoted(e, g->unproven));
+    put(e, "    .settings = settings,\n    .nsettings = %d,\n", nsettings);
     put(e, "    .groups = groups,\n    .ngroups = %d,\n    .plan_hash = 0x%llxu,\n", o->groups.n, model_hash(g));
     put(e, "    .plan_json = sc_plan_json_begin,\n    .plan_json_end = sc_plan_json_end,\n};\n");
 }
@@ -452,7 +504,7 @@ void emit_tables(Emit *e) {
     put_counts(e);
     put_metrics(e);
     put_groups(e);
-    int npeak = put_peak(e), ndumps = put_dumps(e);
+    int npeak = put_peak(e), ndumps = put_dumps(e), nsettings = put_settings(e);
     put_plan_json(e);
-    put_build(e, npeak, ndumps);
+    put_build(e, npeak, ndumps, nsettings);
 }

@@ -225,6 +225,7 @@ struct Unit {
     bool host_update;         /* the update runs on the host; else its state streams through the device */
     Dtype dtype, wire;        /* of master, of gather */
     Dtype grad_dtype, reduce; /* of a rank's gradients (the policy's where it can be), of what reduce makes of them */
+    Dtype sum;                /* of their sum over microbatches, reduced or not */
     State *master, *wire_shard, *m, *v, *grad; /* wire_shard: what gathers read; the master itself where that serves */
     State *whole_grad;                         /* unreduced sum over microbatches */
     State *frozen, *frozen_wire;

@@ -43,15 +43,39 @@ static bool wants(const Ctx *c, const Op *op) { /* a trainable parameter is upst
     return false;
 }
 
+/* A parameter that is read more often than this has its gradient summed in fp32 and rounded once: each addition in 16
+ * bits may lose half a unit in the last place, and n equal terms in bf16 stop growing at 256. A few uses, such as an
+ * embedding's that is the head's too, lose less than what rounding the terms has lost, and save the wider buffer. */
+enum { FEW = 8 };
+
+/* By Value.id: how often ops read it, themselves or through views of it. */
+static const int *reads(const Ctx *c) {
+    const Program *p = c->b.p;
+    int *n = NEW_ARRAY(c->b.g->arena, int, c->b.g->values.n + 1);
+    for (int i = p->ops.n - 1; i >= 0; i--) {
+        const Op *op = p->ops.at[i];
+        for (int k = 0; k < op->nin; k++)
+            if (op->in[k]) n[op->in[k]->id] += op_is(op, T_VIEW) && op->nout == 1 ? n[op_result(op)->id] : 1;
+    }
+    return n;
+}
+
+/* The dtype that p's gradient is made in. */
+static Dtype grad_dtype(const Param *p) {
+    return p->unit ? p->unit->grad_dtype : p->value->dtype;
+}
+
 /* Which values have an adjoint: trainable parameters, and what is computed from them. */
 static void mark_wanted(Ctx *c) {
     const Graph *g = c->b.g;
+    const int *nreads = reads(c);
     for (int i = 0; i < g->params.n; i++) {
         Param *p = g->params.at[i];
         p->reached = false;
         p->grad = NULL;
         if (!p->value || !p->requires_grad || p->is_buffer || !dtype_float(p->dtype)) continue;
-        Dtype d = p->unit ? p->unit->grad_dtype : p->value->dtype;
+        Dtype d = grad_dtype(p);
+        if (dtype_size(d) < dtype_size(FP32) && nreads[value_of(p)->id] > FEW) d = FP32;
         c->adjoint[value_of(p)->id] = (Adjoint){.wanted = true, .wide = true, .is_param = true, .dtype = d};
     }
     for (int i = 0; i < c->b.p->ops.n; i++) {
@@ -161,6 +185,7 @@ static void backward(Ctx *c, Program *p) {
 }
 
 /* ── parameters' gradients ──────────────────────────────────────────────────────────────────────────────────────── */
+/* Of a sum that something else reads, or that is in another dtype. */
 static Value *own_copy(Ctx *c, Edit *e, const Param *p, Value *v) {
     Graph *g = c->b.g;
     Program tail = {0};
@@ -168,7 +193,7 @@ static Value *own_copy(Ctx *c, Edit *e, const Param *p, Value *v) {
     Builder b = {.g = g, .p = &tail, .phase = BACKWARD, .module = p->owner, .src = p->src};
     if (def) build_for(&b, def, NULL);
     b.id = arena_printf(g->arena, "%sp%d", def ? def->id : "e", p->id);
-    Value *copy = build_one(&b, OP_copy, v);
+    Value *copy = v->dtype == grad_dtype(p) ? build_one(&b, OP_copy, v) : build_cast(&b, v, grad_dtype(p));
     copy->def->origin = def && def->origin ? def->origin : def;
     lower_join_region(copy->def, def);
     int at = def && def->phase == BACKWARD ? uses_position(c->uses, def) : -1;
@@ -208,7 +233,8 @@ static int finish(Ctx *c) {
         if (!stands_first(param)) continue;
         /* It will be written straight into the unit's buffer, so it needs bytes of its own, which nothing else reads.
          */
-        bool made = !sum->base && sum->def && sum->def->phase == BACKWARD && value_contiguous(sum);
+        bool made = !sum->base && sum->def && sum->def->phase == BACKWARD && value_contiguous(sum) &&
+                    sum->dtype == grad_dtype(param);
         bool alone = made && !uses_count(c->uses, sum) && !shared[sum->id];
         param->grad = alone ? sum : own_copy(c, e, param, sum);
         param->grad->fused = param->fused;

@@ -826,8 +826,8 @@ end
 --   requires_all_reduce = true,              false, likewise: shards are, and summed over replicas once a step
 --   mp_policy = { param_dtype, reduce_dtype, output_dtype, buffer_dtype, cast_forward_inputs = true,
 --                                            the first two: the stored dtype unless given
---     grad_dtype = reduce_dtype },           "bf16" with reduce_dtype = "fp32", as FSDP2: a rank's gradients are rounded to
---                                            bf16 and summed in fp32; half the bytes of whole gradients, and of their way
+--     grad_dtype = reduce_dtype },           "bf16", reduce_dtype = "fp32": gradients are rounded and summed in fp32, as in
+--                                            FSDP2; both "bf16": microbatches, too, are added up in bf16, else in fp32
 --   offload = { params = false,              every copy of the parameters lies in host memory
 --               grads = false,               reduced gradients do, until the optimizer takes them
 --               optimizer = false },         its state does: "stream" takes it through the device for the update, "host"

@@ -847,6 +847,21 @@ static const sc_dump_info dumps[] = {
     {"sample/down/e19", 4, 11, {0x2038300, 0, BF16, 3, 1, {1, 32, 256}, {8192, 256, 1}, 0}},
 };
 
+static const sc_setting_info settings[] = {
+    {"precision", "computes in bf16, gradients in fp32", 0},
+    {"loss scale", "none", 0},
+    {"nesterov", "false", 0},
+    {"groups of the optimizer", "", 0},
+    {"batch", "8", 1},
+    {"dim", "16", 1},
+    {"hidden", "64", 1},
+    {"lr", "0.003", 1},
+    {"precision", "bf16", 1},
+    {"seq", "32", 1},
+    {"vocab", "256", 1},
+    {"window", "4", 1},
+};
+
 /* The plan itself, so that every reading command takes the binary too. */
 __asm__(".pushsection .rodata\n"
         ".ascii \"SHARDC_PLAN_BEGIN\\n\"\n"

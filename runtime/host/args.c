@@ -1,9 +1,10 @@
 /* The command line of a training program: one table of options, with the build's values as defaults.
- * Relies on: number.h, glibc argp.
+ * Relies on: number.h, schedule, glibc argp.
  * Relied on by: run. */
 #include "args.h"
 #include "../number.h"
 #include "die.h"
+#include "schedule.h"
 #include <argp.h>
 #include <math.h>
 #include <stdlib.h>
@@ -63,7 +64,8 @@ static const Row rows[] = {
      SETS(CHOICE, data_width), FROM(2, 4)},
     {.doc = "Run"},
     {"steps", "N",
-     "Train up to step N, counted from the start of training, not of this run (default: the schedule's total)",
+     "Train up to step N, counted from the start of training, not of this run (default: what the resumed run was asked "
+     "for and did not reach, else the schedule's total)",
      SETS(WHOLE, steps), FROM(0, STEPS)},
     {"seed", "N", "Initial values, order of data, dropout, samples (default 1, or the resumed run's)",
      SETS(WHOLE, seed), FROM(0, ANY)},
@@ -91,7 +93,7 @@ static const Row rows[] = {
      "number of ranks; 0: on all (default: on all)",
      SETS(WHOLE, eval_steps), FROM(0, STEPS), .needs = "val-data"},
     {"quiet", NULL, "Print errors, validation and samples only", SETS(FLAG, quiet), .own = true},
-    {.doc = "Optimizer (defaults are the model file's)"},
+    {.doc = "Optimizer (defaults are the model file's; with --resume, the saved run's)"},
     {"lr", "X", "Learning rate; groups keep their ratio to it", SETS(SINGLE, lr), FROM(0, LARGEST)},
     {"warmup", "N", "Steps of linear warm-up", SETS(WHOLE, warmup), FROM(0, STEPS)},
     {"total", "N", "Length of the learning rate's schedule, where it decays", SETS(WHOLE, total), FROM(1, STEPS)},
@@ -109,8 +111,16 @@ static const Row rows[] = {
      SETS(TEXT, save)},
     {"save-every", "N", "With --save: save every N steps too", SETS(WHOLE, save_every), FROM(1, STEPS),
      .needs = "save"},
-    {"resume", "DIR", "Go on from a saved state (any world size)", SETS(TEXT, resume)},
-    {"weights", "FILE...", "Begin from these weights (safetensors)", SETS(NAMES, weights)},
+    {"resume", "DIR",
+     "Go on from a saved state (any world size), with the options of the optimizer that the saved run had where none "
+     "are given here; what differs from that run is told",
+     SETS(TEXT, resume)},
+    {"continue", "DIR",
+     "--save DIR, and --resume DIR where it holds a state; where it holds none yet the run begins, from --weights if "
+     "given. One command for a job that a scheduler may start again",
+     SETS(TEXT, go_on)},
+    {"weights", "FILE...", "Begin from these weights (safetensors, or the index of a model in several files)",
+     SETS(NAMES, weights)},
     {"weights-map", "FILE=MODEL",
      "Read the tensors that are named FILE in the weights as the parameters MODEL; both are names, or patterns with "
      "one *: 'base.*=*' reads base.X as X. May be repeated; the first that matches a tensor applies",
@@ -211,11 +221,24 @@ typedef struct {
     const sc_build *b;
     Options o;
     Names *last; /* the list that further file names belong to */
-    bool given[ROWS];
 } Parse;
 
+_Static_assert(sizeof rows / sizeof *rows <= ARGS_ROWS, "Options has a place for each row");
+
 static bool given(const Parse *p, const char *name) {
-    return p->given[row_named(name) - rows];
+    return args_given(&p->o, name);
+}
+
+bool args_given(const Options *o, const char *name) {
+    return o->given[row_named(name) - rows];
+}
+
+bool args_taken(const Options *o, const char *name) {
+    return o->taken[row_named(name) - rows];
+}
+
+void args_take(Options *o, const char *name) {
+    o->taken[row_named(name) - rows] = true;
 }
 
 /* ── values ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -231,6 +254,18 @@ static int64_t whole(struct argp_state *s, const Row *r, const char *text) {
     if (!sc_read_whole(text, (int64_t)r->low, high, &x))
         argp_error(s, "--%s wants a whole number from %.0f to %lld, not '%s'", r->name, r->low, (long long)high, text);
     return x;
+}
+
+bool args_allows(const char *name, double x) {
+    const Row *r = row_named(name);
+    switch (r->kind) {
+    case BETAS:
+    case BELOW_ONE: return x >= 0 && (float)x < 1;
+    case ABOVE_ZERO: return (float)x > 0 && x <= LARGEST;
+    case WHOLE:
+    case COUNT: return x >= r->low && x <= r->high && x < 0x1p63 && x == floor(x);
+    default: return x >= r->low && x <= r->high;
+    }
 }
 
 /* BELOW_ONE: what the record holds of it as fp32 must be below 1, since Adam divides by 1 - beta^t, and momentum sums
@@ -308,7 +343,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *s) {
     if (!r) return ARGP_ERR_UNKNOWN;
     /* An empty name is what an unset variable of the shell leaves. A prompt may be empty. */
     if (arg && !*arg && strcmp(r->name, "prompt")) argp_error(s, "--%s wants %s, not ''", r->name, r->arg);
-    p->given[r - rows] = true;
+    p->o.given[r - rows] = true;
     void *to = (char *)&p->o + r->at;
     switch (r->kind) {
     case HEADING: break;
@@ -337,13 +372,13 @@ static error_t parse_option(int key, char *arg, struct argp_state *s) {
 /* ── what belongs together, what the build can do ────────────────────────────────────────────────────────────────────
  */
 static bool decays(const sc_build *b) {
-    return strcmp(b->schedule, "linear") == 0 || strcmp(b->schedule, "cosine") == 0;
+    return schedule_decays(b->schedule);
 }
 
 static void check_usage(const Parse *p) {
     const Options *o = &p->o;
     for (const Row *r = rows; r < rows + ROWS; r++)
-        if (r->needs && p->given[r - rows] && !given(p, r->needs))
+        if (r->needs && o->given[r - rows] && !given(p, r->needs) && !(o->go_on && !strcmp(r->needs, "save")))
             die_usage("--%s needs --%s %s", r->name, r->needs, row_named(r->needs)->arg);
     if (given(p, "data-dtype") && (o->records || !o->data.n) && !o->val_data.n)
         die_usage("--data-dtype says what token files hold: give --data FILE... or leave it out");
@@ -352,22 +387,47 @@ static void check_usage(const Parse *p) {
             die_usage("--data - stands alone: records or files, not both");
     if (o->export_dtype == EXPORT_LOADED && !o->weights.n)
         die_usage("--export-dtype loaded: no weights are loaded here; give --weights FILE..., or a dtype");
-    if (o->resume && o->weights.n) die_usage("--resume restores the weights too: give it or --weights, not both");
+    if (o->go_on && (given(p, "resume") || given(p, "save")))
+        die_usage("--continue %s is --resume %s and --save %s: leave --%s out", o->go_on, o->go_on, o->go_on,
+                  given(p, "resume") ? "resume" : "save");
+    if (given(p, "resume") && o->weights.n)
+        die_usage("--resume restores the weights too: give it or --weights, not both; --continue DIR takes both: it "
+                  "goes on from the state in DIR, and begins from --weights where there is none yet");
     if (o->debug.dump_pattern && (!given(p, "at-step") || !o->debug.dump_path))
         die_usage("--dump needs --at-step N and -o FILE");
     if (!o->debug.dump_pattern && (given(p, "at-step") || o->debug.dump_path))
         die_usage("--at-step and -o belong to --dump PATTERN");
-    if ((given(p, "warmup") || given(p, "total")) && decays(p->b) && o->warmup > o->total)
-        die_usage("--warmup %lld%s is longer than the schedule, --total %lld%s: give a longer --total or a shorter "
-                  "--warmup",
-                  (long long)o->warmup, given(p, "warmup") ? "" : " (the model's)", (long long)o->total,
-                  given(p, "total") ? "" : " (the model's)");
     if (o->steps > 0 && !o->data.n)
         die_usage("--steps %lld needs --data FILE... (or --data - for records)", (long long)o->steps);
     if (!o->data.n && !o->val_data.n && !o->sample && !o->export_path && !o->save && !o->libraries)
         die_usage("nothing to do: give --data FILE... to train (-h lists all options)");
+}
+
+static const char *whose(const Options *o, const char *name) {
+    return args_given(o, name) ? "" : args_taken(o, name) ? " (the saved run's)" : " (the model's)";
+}
+
+void args_settle(const sc_build *b, Options *o) {
+    if ((args_given(o, "warmup") || args_given(o, "total")) && decays(b) && o->warmup > o->total)
+        die_usage("--warmup %lld%s is longer than the schedule, --total %lld%s: give a longer --total or a shorter "
+                  "--warmup",
+                  (long long)o->warmup, whose(o, "warmup"), (long long)o->total, whose(o, "total"));
     if (o->data.n && o->steps < 0 && o->total <= 0)
         die_usage("how long? the model's schedule has no total: give --steps N");
+    if (o->steps < 0) o->steps = o->data.n ? o->total : 0;
+    if (o->debug.dump_step > o->steps)
+        die_usage("--at-step %lld is beyond the last step %lld: name an earlier step, or train on with --steps",
+                  (long long)o->debug.dump_step, (long long)o->steps);
+}
+
+bool args_has(const sc_build *b, const char *name) {
+    bool sgd = !strcmp(b->optimizer, "sgd");
+    if (!strcmp(name, "betas") || !strcmp(name, "eps")) return !sgd;
+    if (!strcmp(name, "momentum")) return sgd && b->momentum > 0;
+    if (!strcmp(name, "total") || !strcmp(name, "min-ratio")) return decays(b);
+    if (!strcmp(name, "clip")) return b->clip > 0;
+    if (!strcmp(name, "accumulate")) return b->accumulate > 1;
+    return true;
 }
 
 /* Group g's value: it keeps its ratio to group 0's, which the command line may have replaced by `base`. */
@@ -491,24 +551,22 @@ static Options defaults(const sc_build *b) {
 }
 
 Options args_parse(const sc_build *b, int argc, char **argv) {
-    char *doc =
-        need_text("Trains %s, as %s was compiled: %d rank%s on %s.\vFor example:\n  %s --data 'train*.bin' "
-                  "--steps 1000 --save state\n  %s --data 'train*.bin' "
-                  "--steps 2000 --resume state\n  %s --resume state --sample 200 --prompt 'Once'",
-                  b->name, b->model_file, b->world, b->world == 1 ? "" : "s", b->target, argv[0], argv[0], argv[0]);
+    int64_t example = b->total > 0 ? b->total : b->warmup > 100 ? 10 * b->warmup : 1000; /* beyond the warm-up */
+    char *doc = need_text("Trains %s, as %s was compiled: %d rank%s on %s.\vFor example:\n  %s --data 'train*.bin' "
+                          "--steps %lld --save state\n  %s --data 'train*.bin' "
+                          "--steps %lld --continue state\n  %s --resume state --sample 200 --prompt 'Once'",
+                          b->name, b->model_file, b->world, b->world == 1 ? "" : "s", b->target, argv[0],
+                          (long long)example, argv[0], (long long)example, argv[0]);
     const struct argp argp = {.options = argp_options(), .parser = parse_option, .doc = doc};
     Parse p = {.b = b, .o = defaults(b)};
     argp_err_exit_status = EXIT_USAGE;
     if (argp_parse(&argp, argc, argv, ARGP_IN_ORDER | ARGP_NO_HELP, NULL, &p)) die("out of memory for arguments");
     p.o.has_seed = given(&p, "seed");
+    if (p.o.go_on) p.o.save = p.o.resume = p.o.go_on;
     p.o.records = p.o.data.n == 1 && strcmp(p.o.data.at[0], "-") == 0;
     check_usage(&p);
     check_build(&p);
     check_groups(&p);
-    if (p.o.steps < 0) p.o.steps = p.o.data.n ? p.o.total : 0;
-    if (p.o.debug.dump_step > p.o.steps)
-        die_usage("--at-step %lld is beyond the last step %lld: name an earlier step, or train on with --steps",
-                  (long long)p.o.debug.dump_step, (long long)p.o.steps);
     free(doc);
     return p.o;
 }

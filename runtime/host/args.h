@@ -6,6 +6,8 @@
 
 #include "../target.h"
 
+enum { ARGS_ROWS = 80 }; /* of the table of options, at most */
+
 typedef struct {
     char **at;
     int n;
@@ -20,7 +22,8 @@ typedef struct {
     bool records;   /* --data - */
     int64_t steps;  /* -1: not given */
     const char *save, *resume, *export_path, *log, *report;
-    int export_dtype; /* EXPORT_... */
+    int export_dtype;  /* EXPORT_... */
+    const char *go_on; /* --continue: save and resume are this folder, which may hold no state yet */
     int64_t save_every, eval_every, eval_steps;
     bool has_seed;
     uint64_t seed;
@@ -34,11 +37,20 @@ typedef struct {
     int64_t warmup, total;
     bool quiet, allow_nan, libraries;
     sc_debug debug;
+    bool given[ARGS_ROWS], taken[ARGS_ROWS]; /* by the command line; from the state that is resumed */
 } Options;
 
 /* Defaults come from the build. Usage errors end in exit 2, what the build cannot do in exit 1. */
 void args_free(Options *o);
 Options args_parse(const sc_build *b, int argc, char **argv);
+/* After that, and after args_take of what a resumed state says: the number of steps, and what options mean together. */
+void args_settle(const sc_build *b, Options *o);
+/* By an option's name, without --. */
+bool args_given(const Options *o, const char *name);
+bool args_taken(const Options *o, const char *name);
+void args_take(Options *o, const char *name);
+bool args_has(const sc_build *b, const char *name); /* it changes something in this build */
+bool args_allows(const char *name, double x);       /* a value that the command line may give */
 /* The arguments that all ranks of a job must have alike, in new memory: a line for each option, such as "--lr 0.1", in
  * the order of the table. Says nothing about wrong arguments. */
 char *args_terms(int argc, char **argv);

@@ -24,6 +24,7 @@ enum { FOLDER = 64, INDEX_BYTES = 4096 /* at most, without the heads */ };
 struct Saver {
     const sc_build *b;
     char *dir, *model; /* model: as a JSON string */
+    const char *given;
     int rank;
     Piece *pieces;
     int n;
@@ -194,9 +195,10 @@ static void make_head(Saver *s) {
     free(metadata);
 }
 
-Saver *saver_new(const sc_build *b, const char *dir, int rank, uint64_t run) {
+Saver *saver_new(const sc_build *b, const char *dir, int rank, uint64_t run, const char *given) {
     Saver *s = need(1, sizeof *s);
     s->b = b;
+    s->given = given;
     s->dir = need_text("%s", dir);
     size_t n;
     FILE *model = open_memstream(&s->model, &n);
@@ -211,7 +213,7 @@ Saver *saver_new(const sc_build *b, const char *dir, int rank, uint64_t run) {
     s->buffer = need(1, SC_ASIDE_BUFFER);
     s->chunk = need(1, SC_ASIDE_BUFFER);
     s->sums = need((size_t)b->world, sizeof *s->sums);
-    s->index_bytes = INDEX_BYTES + (size_t)b->world * sizeof "\"1c0ffee5\", ";
+    s->index_bytes = INDEX_BYTES + strlen(given) + (size_t)b->world * sizeof "\"1c0ffee5\", ";
     s->index = need(s->index_bytes, 1);
     memcpy(s->current, read_current(dir).folder, FOLDER);
     return s;
@@ -320,9 +322,9 @@ static int write_index(Saver *s, const Progress *p, const char *folder) {
         "  \"step\": %" PRId64 ",\n  \"position\": %" PRId64 ",\n  \"tokens\": %" PRId64 ",\n  \"seed\": %" PRIu64
         ",\n  \"adam_step\": %" PRId64 ",\n%s  \"world\": %d,\n  \"global_batch\": %" PRId64
         ",\n  \"plan_hash\": \"%016" PRIx64 "\",\n  \"before\": \"%s\",\n  \"run\": \"%016" PRIx64
-        "\",\n  \"heads\": [",
+        "\",\n  \"given\": %s,\n  \"heads\": [",
         s->model, folder, p->step, p->position, p->tokens, p->seed, p->adam_step, scaler, s->b->world, p->global_batch,
-        s->b->plan_hash, s->current, s->run);
+        s->b->plan_hash, s->current, s->run, s->given);
     for (int i = 0; i < s->b->world; i++)
         n += (size_t)snprintf(text + n, s->index_bytes - n, "%s\"" HEAD_SUM "\"", i ? ", " : "",
                               (unsigned long)s->sums[i]);

@@ -3,8 +3,8 @@
  *                                              and as metadata under each tensor's name "crc32 1c0ffee5" of its bytes
  *                                              and as metadata "shard": "rank 0 of 2 at step 10 of run 8c1f..."
  * index.json is replaced last, by a rename: at every moment it names a complete state. It says which run and step the
- * state is of, and has the crc32 of every file's head, by rank; it ends in the crc32 of the text before that. Version 1
- * of the index had no run and no checksums of heads.
+ * state is of, what its run was given (settings.h), and has the crc32 of every file's head, by rank; it ends in the
+ * crc32 of the text before that. Version 1 of the index had no run and no checksums of heads.
  * While a state is written its folder is called step-00000010.part; index.json.next is the index to come. A run that
  * was killed leaves those, or the folder that its index has replaced ("before"): the next --save there removes them.
  * Relies on: state, safetensors, file.h, jansson, target.
@@ -15,6 +15,7 @@
 #include "safetensors.h"
 #include "state.h"
 #include <inttypes.h>
+#include <jansson.h>
 
 typedef struct {
     int64_t step, position; /* steps done; samples seen */
@@ -42,8 +43,9 @@ int saver_hold(const char *dir);
  * someone else's, or holds a state that is not the one to resume (a folder, or NULL). Where nobody else can be writing
  * there, what killed runs have left is removed. Returns the descriptor. */
 int saver_check(const char *dir, const char *resume, int held);
-/* Allocates all that saving needs. A run that was resumed keeps its id; 0: it has none yet. */
-Saver *saver_new(const sc_build *b, const char *dir, int rank, uint64_t run);
+/* Allocates all that saving needs. A run that was resumed keeps its id; 0: it has none yet. given: what it was given,
+ * an object of JSON (settings_text), for rank 0. */
+Saver *saver_new(const sc_build *b, const char *dir, int rank, uint64_t run, const char *given);
 void saver_free(Saver *s);
 /* All ranks. false, on all of them: it has failed, and the state saved before is as it was. */
 bool saver_save(Saver *s, sc_rank *r, const Progress *p);
@@ -57,8 +59,9 @@ typedef struct Checkpoint Checkpoint;
 Checkpoint *checkpoint_open(const sc_build *b, const char *dir);
 const Progress *checkpoint_progress(const Checkpoint *c);
 int checkpoint_world(const Checkpoint *c);
-uint64_t checkpoint_run(const Checkpoint *c);      /* 0 for NULL, and of version 1 */
-unsigned long checkpoint_sum(const Checkpoint *c); /* crc32 of its index */
+const json_t *checkpoint_given(const Checkpoint *c); /* settings_text of the run that saved; NULL: it kept none */
+uint64_t checkpoint_run(const Checkpoint *c);        /* 0 for NULL, and of version 1 */
+unsigned long checkpoint_sum(const Checkpoint *c);   /* crc32 of its index */
 /* What this rank's slices hold; dies where a tensor that it reads of is not as it was saved. */
 void checkpoint_load(const Checkpoint *c, sc_rank *r);
 void checkpoint_close(Checkpoint *c);

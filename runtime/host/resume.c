@@ -37,6 +37,7 @@ struct Checkpoint {
     const sc_build *b;
     char *dir, *folder;
     Progress progress;
+    json_t *given;
     int world;
     uint64_t plan_hash, run;
     unsigned long sum, *heads; /* crc32: of the index; of each file's head, or NULL: version 1 */
@@ -50,6 +51,9 @@ const Progress *checkpoint_progress(const Checkpoint *c) {
 }
 int checkpoint_world(const Checkpoint *c) {
     return c->world;
+}
+const json_t *checkpoint_given(const Checkpoint *c) {
+    return c->given;
 }
 uint64_t checkpoint_run(const Checkpoint *c) {
     return c ? c->run : 0;
@@ -82,7 +86,10 @@ static char *index_read(const char *path, size_t *n) {
     char why[256], *text;
     struct stat st;
     int fd = sc_open_input(path, &st, why, sizeof why);
-    if (fd < 0) die("%s: no checkpoint there: %s; --resume takes the folder that --save wrote", path, why);
+    if (fd < 0)
+        die("%s: no checkpoint there: %s; --resume takes the folder that --save wrote; --continue DIR begins where "
+            "there is none yet",
+            path, why);
     if (st.st_size > INDEX_MOST)
         die("%s: not the index of a checkpoint: it is larger than 64 MiB; --resume takes the folder "
             "that --save wrote",
@@ -154,6 +161,8 @@ static void read_index(Checkpoint *c) {
     if (summed && (n < tail || memcmp(text + n - tail, end, tail) != 0))
         die("%s: its text is not the one that was saved (crc32): " DAMAGED ", or copy the file anew", path);
     c->sum = crc32(0, (const unsigned char *)text, (unsigned)n);
+    json_decref(c->given);
+    c->given = json_incref(json_object_get(j, "given"));
     json_decref(j);
     free(text);
     free(path);
@@ -429,6 +438,7 @@ void checkpoint_load(const Checkpoint *c, sc_rank *r) {
 void checkpoint_close(Checkpoint *c) {
     if (!c) return;
     close_files(c, c->world);
+    json_decref(c->given);
     free(c->dir);
     free(c);
 }

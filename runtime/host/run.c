@@ -7,6 +7,7 @@
 #include "log.h"
 #include "report.h"
 #include "sample.h"
+#include "settings.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
@@ -80,13 +81,34 @@ static void open_data(Run *run, const Layout *l) {
 
 /* ── where to begin ──────────────────────────────────────────────────────────────────────────────────────────────────
  */
+/* --continue DIR resumes where DIR has an index of a state, whatever is wrong with that, and begins where it has none.
+ */
+static bool begins(const Options *o) {
+    char *index = o->go_on ? need_text("%s/index.json", o->go_on) : NULL;
+    bool none = index && access(index, F_OK) != 0 && (errno == ENOENT || errno == ENOTDIR);
+    free(index);
+    return none;
+}
+
+/* Before anything depends on options: those that were not given are the saved run's. */
+static void open_state(Run *run) {
+    Options *o = &run->o;
+    if (begins(o)) {
+        o->resume = NULL;
+        note("%s holds no state yet: the run begins%s", o->go_on, o->weights.n ? ", from --weights" : "");
+    }
+    if (!o->resume) return;
+    if (o->save && sc_first()) run->held = saver_hold(o->save);
+    run->resume = checkpoint_open(run->b, o->resume);
+    o->weights.n = 0; /* of the run's beginning: the state has those it has come to */
+    settings_take(run);
+}
+
 static void begin_at(Run *run, const Layout *l) {
     const Options *o = &run->o;
     run->seed = o->seed;
     if (o->weights.n) run->weights = weights_open(run->b, o);
     if (!o->resume) return;
-    if (o->save && sc_first()) run->held = saver_hold(o->save);
-    run->resume = checkpoint_open(run->b, o->resume);
     const Progress *p = checkpoint_progress(run->resume);
     run->first = p->step;
     run->position = p->position;
@@ -94,9 +116,7 @@ static void begin_at(Run *run, const Layout *l) {
     if (run->tokens < 0) /* saved before they were counted: those of as many samples */
         run->tokens = (int64_t)fmin((double)run->position * (double)l->tokens / (double)l->batch, 0x1p53);
     if (!o->has_seed) run->seed = p->seed;
-    if (p->global_batch != run->global_batch && o->data.n)
-        note("the saved run took %" PRId64 " samples a step, this one takes %" PRId64, p->global_batch,
-             run->global_batch);
+    if (o->data.n && o->steps > run->first) settings_tell(run);
     if (o->data.n && o->steps <= run->first)
         note("%s stands at step %" PRId64 " already; --steps %" PRId64
              " asks for no more: no step is made; to train on, "
@@ -210,6 +230,8 @@ int host_main(const sc_build *b, int argc, char **argv) {
         return 0;
     }
     Layout l = layout_of(b);
+    open_state(&run);
+    args_settle(b, &run.o);
     build.threads = run.o.threads;
     double samples = (double)l.batch * b->world * run.o.accumulate, each = l.tokens > l.batch ? l.tokens / l.batch : 1;
     if (samples * each * (double)(run.o.steps > 0 ? run.o.steps : 1) >= 0x1p62)
@@ -221,6 +243,7 @@ int host_main(const sc_build *b, int argc, char **argv) {
     open_data(&run, &l);
     begin_at(&run, &l);
     if (sc_first()) check_outputs(&run);
+    run.given = run.o.save && sc_first() ? settings_text(&run) : need_text("{}");
     run.reached = mmap(NULL, sizeof *run.reached, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (run.reached == MAP_FAILED) die("no memory for what the ranks have reached: %s", strerror(errno));
     *run.reached = (Reached){run.first, -1, -1, 0};
@@ -238,6 +261,7 @@ int host_main(const sc_build *b, int argc, char **argv) {
     weights_close(run.weights);
     records_close(run.records);
     if (run.held >= 0) close(run.held);
+    free(run.given);
     args_free(&run.o);
     return code;
 }

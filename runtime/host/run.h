@@ -25,7 +25,8 @@ typedef struct {
     Checkpoint *resume;
     Weights *weights;
     Reached *reached;
-    int held; /* keeps other runs from --save's folder, see saver_hold; -1: not here */
+    int held;    /* keeps other runs from --save's folder, see saver_hold; -1: not here */
+    char *given; /* settings_text, for the states that are saved */
     Schedule schedule;
     uint64_t seed;
     int64_t first, position, tokens; /* before this run: steps done, samples and tokens seen */

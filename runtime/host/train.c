@@ -402,6 +402,15 @@ static void print_beginning(const Trainer *t) {
         printf("export   %s\n", told);
         free(told);
     }
+    if (t->o->steps > t->done) {
+        const Schedule *s = &t->run->schedule;
+        char *rates = schedule_text(s, t->o->lr, t->done, t->o->steps),
+             *doubt = schedule_doubt(s, t->o->lr, t->done, t->o->steps);
+        printf("schedule %s\n", rates);
+        if (doubt) printf("warning  %s\n", doubt);
+        free(rates);
+        free(doubt);
+    }
     for (size_t k = 0; k < sizeof t->b->unused / sizeof *t->b->unused; k++)
         if (t->b->unused[k]) printf("unused   %s\n", t->b->unused[k]);
     if (t->run->resume)
@@ -511,13 +520,13 @@ static void log_start(Trainer *t) {
 
 /* Processes that a launcher started read the state one after the other: a run that saves there may have replaced it. */
 static void check_one_state(sc_rank *r, const Run *run) {
-    if (!run->resume) return;
+    if (!run->o.resume && !run->o.go_on) return;
     int64_t first = (int64_t)sc_host_sum(r, sc_rank_index(r) ? 0 : (double)run->first);
-    double sum = (double)checkpoint_sum(run->resume);
+    double sum = run->resume ? (double)checkpoint_sum(run->resume) : 0;
     if (sc_host_sum(r, sc_rank_index(r) ? 0 : sum) != sum)
         die("%s: rank 0 has read its state at step %" PRId64 ", and rank %d another one at step %" PRId64
             ": another run saves there; resume when it has ended, or from a copy",
-            run->o.resume, first, sc_rank_index(r), run->first);
+            run->o.go_on ? run->o.go_on : run->o.resume, first, sc_rank_index(r), run->first);
 }
 
 static Trainer trainer_new(sc_rank *r, Run *run) {
@@ -535,7 +544,7 @@ static Trainer trainer_new(sc_rank *r, Run *run) {
                  .evaluated = -1};
     t.train = loader_new(run->b, run->train.n ? &run->train : NULL, run->records, run->seed);
     if (run->val.n) t.val = loader_new(run->b, &run->val, NULL, run->seed);
-    if (o->save) t.saver = saver_new(run->b, o->save, rank, checkpoint_run(run->resume));
+    if (o->save) t.saver = saver_new(run->b, o->save, rank, checkpoint_run(run->resume), run->given);
     if (o->export_path) t.exporter = exporter_new(run->b, o, run->weights, rank);
     if (o->sample) t.sampler = sampler_new(run->b, o);
     if (rank == 0) t.log = log_open(o->log, run->resume ? run->first : -1, run->b->metrics, run->b->nmetrics);

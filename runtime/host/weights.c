@@ -1,11 +1,12 @@
 /* Weights as plain safetensors. Import: each rank reads and converts the ranges that its slices hold. Export: rank 0
  * puts every parameter together from the ranks that hold it, piece by piece.
- * Relies on: args, safetensors, state, file.h, folded, target (sc_read_peer).
+ * Relies on: args, safetensors, shard_index, state, file.h, folded, target (sc_read_peer).
  * Relied on by: run, train. */
 #include "weights.h"
 #include "../file.h"
 #include "die.h"
 #include "folded.h"
+#include "shard_index.h"
 #include <errno.h>
 #include <glob.h>
 #include <inttypes.h>
@@ -53,8 +54,24 @@ static void add_file(Weights *w, const char *path) {
     w->n++;
 }
 
+/* All files that the index of a model in several files names. false: it is no index. */
+static bool add_shards(Weights *w, const char *index) {
+    char **files;
+    int n;
+    if (!shard_index_read(index, &files, &n)) return false;
+    for (int i = 0; i < n; i++) {
+        if (access(files[i], F_OK) != 0)
+            die("%s: %s, which it names, is not there: copy all %d files beside it", index, basename(files[i]), n);
+        add_file(w, files[i]);
+        free(files[i]);
+    }
+    free(files);
+    return true;
+}
+
 static void add_pattern(Weights *w, const char *pattern) {
     glob_t g;
+    if (add_shards(w, pattern)) return;
     if (access(pattern, F_OK) == 0 || glob(pattern, GLOB_TILDE, NULL, &g) != 0) {
         add_file(w, pattern); /* its message says what is wrong */
         return;

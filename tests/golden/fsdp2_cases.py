@@ -249,7 +249,9 @@ def cases():
     for name, policy, more in (("reduced-each", {}, {}), ("reduced-once", {"requires_gradient_sync": False}, {}),
                                ("all-reduced-once", {"requires_all_reduce": False, "mesh": {"replicate": 2}}, {"world": 4})):
         c[name + "-fp32"] = net(policy, accumulate=3, **more)
-        c[name + "-reduced-bf16"] = net(dict(BF16, **policy), accumulate=3, variants=WIDE, bound=BITS, **more)
+        # whole gradients and shards that wait are added up in fp32 here, unless the policy names bf16 for both
+        sums = dict(BF16["mp_policy"], grad_dtype="bf16")
+        c[name + "-reduced-bf16"] = net(dict(policy, mp_policy=sums), accumulate=3, variants=WIDE, bound=BITS, **more)
         wide = name == "reduced-once"
         c[name + "-bf16"] = net(dict(HALF, **policy), accumulate=3, variants=NARROW, bound=5e-3 if wide else BITS, **more,
                                 because="whole gradients that wait are made in reduce_dtype" if wide else None)

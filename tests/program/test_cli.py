@@ -348,6 +348,27 @@ def test_what_nobody_shards_is_told():
     return "5 models"
 
 
+def test_sums_in_16_bits_are_told():
+    """A policy that has microbatches added up in 16 bits gets a note; where they are added up in fp32, or there is one, nothing is said."""
+    def said(accumulate, policy):
+        model = os.path.join(scratch("narrow"), "net.lua")
+        with open(model, "w") as f:
+            f.write((COUNTED % ("self.table(x)", "", '"int32", { 6 }')).replace("nn.fully_shard(model)", "nn.fully_shard(model, { %s })" % policy)
+                    .replace("lr = 0.1 },", "lr = 0.1 }, accumulate = %d" % accumulate))
+        rc, _, err = command([SHARDC, "predict", model, "--world", "2"])
+        check(rc == 0, err)
+        return err.replace(model, "net.lua")
+    once, each = "requires_gradient_sync = false, ", ""
+    for d, most in ("bf16", 256), ("fp16", 2048):
+        wide = "mp_policy = { param_dtype = '%s', reduce_dtype = '%s' }" % (d, d)
+        narrow = wide.replace(" }", ", grad_dtype = '%s' }" % d)
+        check(said(4, once + narrow) == "net.lua:5: note: 4 microbatches are added up in %s, as grad_dtype and reduce_dtype say (unit (root)): a sum of equal gradients "
+              "stops growing at %d of them; leave grad_dtype out to add them up in fp32\n" % (d, most), said(4, once + narrow))
+        for accumulate, policy in (1, once + narrow), (4, once + wide), (4, each + narrow), (4, each + wide):
+            check(said(accumulate, policy) == "", said(accumulate, policy))
+    return "10 models"
+
+
 COUNTED = """local nn, optim = require "nn", require "optim"
 local model = nn.module "Net"
 model.table, model.up, model.out = nn.Embedding(16, 8), nn.Linear(8, 8), nn.Linear(8, 16)

@@ -263,10 +263,10 @@ def test_a_state_that_is_replaced_while_it_is_read():
     def launched(env):
         r = Ranks("torchrun", [b] * 2, *args[1:], "5", "--resume", state, env=env)
         return r, r.all[0].pid
-    out = replaced(2, alone).communicate(timeout=HANG)[0].decode()
+    out = replaced(1, alone).communicate(timeout=HANG)[0].decode()
     check("at step 4, saved by 2 ranks" in out, "not the state that is there: " + out)
     os.rename(os.path.join(old, "step-00000002"), os.path.join(state, "step-00000002"))  # as if it went only now
-    refused(replaced(3, launched), "state: rank 0 has read its state at step 2, and rank 1 another one at step 4: another run saves there")
+    refused(replaced(2, launched), "state: rank 0 has read its state at step 2, and rank 1 another one at step 4: another run saves there")
     return "a run takes the next one, ranks that have two refuse"
 
 

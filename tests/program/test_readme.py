@@ -112,11 +112,11 @@ def test_tour_shows_one_program():
     folder = scratch("tour")
     must(["sh", "-c", "build/shardc data LICENSE -o %s/text.bin && build/shardc build %s -o %s/gpt2".replace("build/shardc", os.path.join(BUILD, "shardc"))
           % (folder, small.pop(), folder)])
-    head = [l for l in train if re.match("model|arena|host|batch|data ", l)]
+    head = [l for l in train if re.match("model|arena|host|batch|data |schedule", l)]
     shown = trained_steps(train)
     for env in cores([os.path.join(folder, "gpt2"), "-h"]).values():
         out = must(["sh", "-c", commands_of(train)[1].replace("build/tour/", folder + "/").replace("build/text.bin", folder + "/text.bin")], env=env).split("\n")
-        check(len(head) == 5 and all(l in out for l in head), "the tour shows %s, the program prints %s" % (head, out[:6]))
+        check(len(head) == 6 and all(l in out for l in head), "the tour shows %s, the program prints %s" % (head, out[:6]))
         printed = trained_steps(out)
         same = all(printed[n][0] == shown[n][0] and all(abs(a - b) <= off * b for a, b, off in zip(printed[n][1], shown[n][1], (.01, .1))) for n in shown if n in printed)
         check("100" in shown and "100" in printed and same, "the tour shows %s, the program prints %s" % (shown, printed))

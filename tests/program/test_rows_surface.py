@@ -1,11 +1,13 @@
 """The S rows: every item of the surface of nn.fully_shard, at world 2 and 4, each by what it changes: numbers or schedule.
 
 Relies on: harness.py, test_surface.py (the model surface/net.lua, and policies for it). Relied on by: run.py."""
+import json
 import os
 import re
 
 import pages
-from harness import build, check, close, corpus, events_of, losses, planned, read_safetensors, run, same_run, scratch
+from harness import (SHARDC, build, check, close, command, corpus, events_of, floats, losses, planned, read_safetensors, run, same_run,
+                     scratch, settings, write_numbers)
 from test_surface import BF16, NET, agree, everywhere, go, plain, plan, position
 
 WORLDS = (2, 4)
@@ -151,6 +153,74 @@ def test_S_all_reduce_deferred():
             check(bool(ids(events, r"r\d+")) == (shards > 1), "%s reduce-scatters" % name)
             check(bool(ids(events, r"a\d+")) == (name == "micro_last"), "%s sums over replicas: %s" % (name, ids(events, r"a\d+")))
         same_run(a, go(world, everywhere(mesh + ", requires_all_reduce = false, offload = { grads = true }"), **o), "offload.grads")
+
+
+EQUAL = """
+local nn, optim = require "nn", require "optim"
+local o = nn.options { when = nn.choice("each", "once", "reduced"), replicate = 1, stored = "fp32", wire = "bf16", reduce = "bf16",
+                       grad = nn.optional "string", offload = false }
+local m = nn.module "M"
+m.w = nn.parameter({ 8 }, { init = nn.init.zeros(), dtype = o.stored })
+function m:forward(c) return nn.sum(self.w * c) end
+nn.fully_shard(m, { mesh = nn.mesh { replicate = o.replicate }, offload = { grads = o.offload },
+  mp_policy = { param_dtype = o.wire, reduce_dtype = o.reduce, grad_dtype = o.grad },
+  requires_gradient_sync = o.when ~= "once", requires_all_reduce = o.when ~= "reduced" })
+return nn.training { model = m, batch = { c = nn.input("fp32", { 1, 8 }) }, loss = function(m, b) return m(b.c) end,
+  optimizer = optim.SGD { lr = 1 }, accumulate = 512 }
+"""
+
+
+def test_microbatches_add_up_in_fp32():
+    """The mean of 512 equal gradients of 1 is 1, whatever dtype ranks exchange; sums in 16 bits, where they stop at half of it, must
+    be asked for (grad_dtype beside reduce_dtype), and a note says so. What sums take is in the prediction."""
+    folder = scratch("equal")
+    model = os.path.join(folder, "equal.lua")
+    open(model, "w").write(EQUAL)
+    for world, o in ((2, dict(when="once")), (1, dict(when="once")), (4, dict(when="once", replicate=2)), (4, dict(when="reduced", replicate=2)),
+                     (4, dict(when="reduced", replicate=2, offload=True)), (2, dict(when="once", offload=True)), (2, dict(when="each")),
+                     (2, dict(when="each", stored="bf16")), (2, dict(when="once", stored="bf16")),
+                     (2, dict(when="once", wire="fp16", reduce="fp16")), (2, dict(when="once", reduce="fp32", grad="bf16")),
+                     (2, dict(when="once", grad="bf16")), (4, dict(when="reduced", replicate=2, grad="bf16")),
+                     (2, dict(when="each", stored="bf16", grad="bf16"))):
+        narrow, what = o.get("grad") == "bf16" and o.get("reduce") != "fp32", "world %d, %s" % (world, o)
+        records = write_numbers(os.path.join(folder, "records"), "f", [1.0] * (8 * world * 512))
+        weights = run(build(model, world=world, **o), "--data", "-", "--steps", "1", records=records)[1]
+        check(set(floats(weights["w"])) == {-0.5 if narrow else -1.0}, "%s: %s" % (what, floats(weights["w"])))
+        rc, out, err = command([SHARDC, "inspect", model, "--world", str(world), "--format", "json", *settings(o)])
+        check(rc == 0 and ("512 microbatches are added up in bf16" in err) == narrow, "%s: exit %d, %s" % (what, rc, err))
+        p = json.loads(out)
+        whole, unit = o["when"] == "once", p["units"][0]
+        check(persistent(p, "whole gradient" if whole else "gradient") == unit["numel"] // (1 if whole else unit["shards"]) * (2 if narrow else 4), what)
+
+
+OFTEN = """
+local nn, optim = require "nn", require "optim"
+local o = nn.options { uses = 512, view = false, reduce = "bf16" }
+local m = nn.module "M"
+m.w = nn.parameter({ 4, 2 }, { init = nn.init.zeros() })
+function m:forward(c)
+  local loss, seen = nil, nn.transpose(self.w, 0, 1)
+  for i = 1, o.uses do
+    local w = o.view and seen or self.w
+    local one = nn.cast(nn.sum(nn.reshape(w, { 8 }) * nn.slice(c, 1, i - 1, i)), "fp32")
+    loss = loss and loss + one or one
+  end
+  return loss
+end
+nn.fully_shard(m, { mp_policy = { param_dtype = o.reduce, reduce_dtype = o.reduce } })
+return nn.training { model = m, batch = { c = nn.input("fp32", { 1, o.uses, 8 }) }, loss = function(m, b) return m(b.c) end, optimizer = optim.SGD { lr = 1 } }
+"""
+
+
+def test_a_parameter_of_many_uses():
+    """The gradient of a parameter that a microbatch uses 512 times, each time with gradient 1, is 512 in 16 bits too."""
+    folder = scratch("often")
+    model = os.path.join(folder, "often.lua")
+    open(model, "w").write(OFTEN)
+    records = write_numbers(os.path.join(folder, "records"), "f", [1.0] * (8 * 512))
+    for o in dict(), dict(view=True), dict(reduce="fp32"):
+        weights = run(build(model, **o), "--data", "-", "--steps", "1", records=records)[1]
+        check(set(floats(weights["w"])) == {-512.0}, "%s: %s" % (o, floats(weights["w"])))
 
 
 def test_S_gradient_divide_factor():

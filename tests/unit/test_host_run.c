@@ -733,7 +733,7 @@ Test(host_run, notes) {
                   strstr(err, "note: --weights-partial: tensors of w.st that are not used (1): head.weight"),
               "%s", err);
     cr_assert_eq(run((How){1, .accumulate = 4}, "--data a.bin --accumulate 3 --steps 5 --resume state"), 0, "%s", err);
-    cr_assert(strstr(err, "note: the saved run took 8 samples a step, this one takes 6"), "%s", err);
+    cr_assert(strstr(err, "note: batch: the saved run took 8 samples a step, this one takes 6"), "%s", err);
     write_records("records", 9, 6, false);
     cr_assert_eq(run((How){1, .accumulate = 4, .input = "records"},
                      "--data - --accumulate 3 --steps 5 --resume state --save state"),

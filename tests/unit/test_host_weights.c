@@ -471,6 +471,39 @@ Test(host_weights, tensors_that_the_model_lacks_are_refused) {
 }
 
 /* Masks, tables of positions, tied weights: what Hugging Face's files hold beside parameters. */
+/* model.safetensors.index.json names the files; which tensor lies where they say themselves. */
+Test(host_weights, an_index_of_several_files) {
+    write_model("w.st", "", 0, NULL, 0);
+    OK(2, "--weights w.st --export expected.st");
+    cr_assert_eq(mkdir("m", 0777), 0);
+    write_tensors("m/1.st", ours, 2);
+    write_tensors("m/2.st", ours + 2, OURS - 2);
+    static const struct {
+        const char *index, *message;
+    } cases[] = {
+        {"{\"weight_map\": {\"embed.weight\": \"1.st\", \"head.weight\": \"1.st\", \"position\": \"2.st\"}}", NULL},
+        {"{\"metadata\": {}, \"weight_map\": {\"a\": \"2.st\", \"b\": \"1.st\"}}", NULL},
+        {"{\"weight_map\": {\"a\": \"2.st\"}}", "m/2.st: no tensor 'embed.weight' there"},
+        {"{\"weight_map\": {\"a\": \"1.st\", \"b\": \"3.st\"}}",
+         "m/index.json: 3.st, which it names, is not there: copy all 2 files beside it"},
+        {"{\"weight_map\": {\"a\": \"../1.st\"}}", "says of 'a' no name of a file beside it"},
+        {"{\"weight_map\": {\"a\": 7}}", "says of 'a' no name of a file beside it"},
+        {"{\"weight_map\": {}}", "its weight_map names no tensor"},
+        {"{\"weight_map\": {\"a\": \"pytorch_model-1.bin\"}}", "the index of files of torch.save"},
+        {"{\"weight_map\": {\"a\": \"index.json\"}}", "m/index.json: "}, /* no index in an index */
+        {"{\"weight_map\": []}", "m/index.json: "},
+        {"{\"weight_map\": {\"a\": ", "m/index.json: "},
+        {"{}", "m/index.json: "},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        write_file("m/index.json", cases[i].index, strlen(cases[i].index));
+        if (cases[i].message)
+            refused("--weights m/index.json --export back.st", cases[i].message);
+        else
+            same_as("--weights m/index.json --export back.st", "expected.st");
+    }
+}
+
 Test(host_weights, tables_and_tied_weights_are_no_surplus) {
     const Tensor tables[] = {{"h.0.attn.bias", 4, {1, 1, 8, 8}, 7},     {"h.1.attn.bias", 4, {1, 1, 8, 8}, 7},
                              {"h.0.attn.masked_bias", 0, {0}, 8},       {"layers.0.rotary_emb.inv_freq", 1, {4}, 9},

@@ -64,6 +64,16 @@ static bool defers(const Ctx *c, const Unit *u) {
     return c->role != ALONE && u->policy->defer_all_reduce && !u->sparse;
 }
 
+/* A sum over microbatches as ranks exchange it: rounded once. */
+static Value *rounded(Ctx *c, Unit *u, const Use *use, Value *sum) {
+    if (sum->dtype == u->reduce) return sum;
+    Op *cast = UNIT_OP(c->g, cast, u, arena_printf(c->g->arena, "c%d", u->id), BACKWARD, COMPUTE, .a = sum,
+                       .dtype = u->reduce);
+    Op *op = shard_fused_one(c, cast, u->reduce);
+    edit_after(c->edit, use->last_grad, op);
+    return op_result(op);
+}
+
 /* From the rank's own gradients `whole` to the rank's slice of their sum over all ranks. */
 static void reduce(Ctx *c, Unit *u, Use *use, Value *whole) {
     Graph *g = c->g;
@@ -107,16 +117,20 @@ static void accumulate(Ctx *c, Unit *u, const Use *use, Value *v, State *sum) {
     edit_after(c->edit, use->last_grad, op);
 }
 
-/* The reduced gradient of the whole step. With offload.grads it waits in host memory. */
-static void finish(Ctx *c, Unit *u, Use *use, Value *whole) {
-    reduce(c, u, use, whole);
-    divide(c, u, use);
+/* The reduced gradient of the whole step waits for the optimizer; with offload.grads in host memory. */
+static void keep(Ctx *c, Unit *u, Use *use) {
     Value *grad = use->kept_grad = use->shard_grad;
     if (!u->policy->offload_grads) return;
     const char *id = arena_printf(c->g->arena, "o_grad%d", u->id);
     Op *op = UNIT_OP(c->g, offload, u, id, BACKWARD, OFFLOAD, .x = grad);
     use->kept_grad = after_gradients(c, use, op, grad->dtype, value_numel(grad));
     use->kept_grad->on_host = true;
+}
+
+static void finish(Ctx *c, Unit *u, Use *use, Value *whole) {
+    reduce(c, u, use, whole);
+    divide(c, u, use);
+    keep(c, u, use);
 }
 
 void shard_reduce_gradients(Ctx *c, Value **grads) {
@@ -138,13 +152,16 @@ void shard_reduce_gradients(Ctx *c, Value **grads) {
             finish(c, u, use, use->flat_grad);
         } else if (u->whole_grad) { /* summed over microbatches, and reduced once */
             accumulate(c, u, use, use->flat_grad, u->whole_grad);
-            if (c->role == LAST) finish(c, u, use, u->whole_grad->value);
+            if (c->role == LAST) finish(c, u, use, rounded(c, u, use, u->whole_grad->value));
         } else { /* reduced in every microbatch, and then summed */
             reduce(c, u, use, use->flat_grad);
             divide(c, u, use);
             accumulate(c, u, use, use->shard_grad, u->grad);
             use->kept_grad = use->shard_grad = u->grad->value;
-            if (c->role == LAST && defers(c, u) && u->replicas > 1) all_reduce(c, u, use, u->grad->value);
+            if (c->role != LAST || !defers(c, u) || u->replicas == 1) continue;
+            use->shard_grad = rounded(c, u, use, u->grad->value);
+            all_reduce(c, u, use, use->shard_grad);
+            if (use->shard_grad != u->grad->value) keep(c, u, use);
         }
     }
 }

@@ -52,13 +52,6 @@ static bool stays_between(const Graph *g, const Unit *u) {
            (u->shards > 1 || u->policy->offload_params || u->policy->all_gather);
 }
 
-/* The dtype in which reduced gradients are summed over microbatches. As in FSDP2 it is the parameters' dtype, unless
- * they were reduced in a wider one. What still waits for its sum over replicas keeps the dtype of that sum. */
-static Dtype sum_dtype(const Unit *u) {
-    bool waits = u->policy->defer_all_reduce && u->replicas > 1;
-    return waits || dtype_size(u->dtype) <= dtype_size(u->reduce) ? u->reduce : u->dtype;
-}
-
 /* offload.params: every copy of the parameters lies in host memory. offload.optimizer: all that the update reads and
  * writes but gradients does. Gathers read the wire shard; it is the master itself unless the two differ in dtype or
  * place. An extension reads what is stored. Nor is there a wire shard on the host where the master comes up for the
@@ -77,9 +70,9 @@ static void unit_states(Graph *g, Unit *u) {
             u->m = unit_state(g, u, S_MOMENT1, "moment1", o->moment_dtype, n, p->offload_optimizer);
         if (o->kind != OPT_SGD) u->v = unit_state(g, u, S_MOMENT2, "moment2", o->moment_dtype, n, p->offload_optimizer);
         if (g->training->accumulate > 1 && !p->defer_sync)
-            u->grad = unit_state(g, u, S_GRAD, "gradient", sum_dtype(u), n, p->offload_grads);
+            u->grad = unit_state(g, u, S_GRAD, "gradient", u->sum, n, p->offload_grads);
         if (g->training->accumulate > 1 && p->defer_sync)
-            u->whole_grad = unit_state(g, u, S_WHOLE_GRAD, "whole gradient", u->reduce, u->numel, false);
+            u->whole_grad = unit_state(g, u, S_WHOLE_GRAD, "whole gradient", u->sum, u->numel, false);
         if (stays_between(g, u)) u->gathered[0] = unit_state(g, u, S_GATHERED, "gathered", u->wire, u->numel, false);
     }
     if (frozen) {
