@@ -50,14 +50,15 @@ def model_of(w, folder):
 
 
 def build_one(shardc, folder, w, arch, device):
+    """The program, and what its own plan predicts."""
     binary = os.path.join(folder, w.name)
-    args = [model_of(w, folder), "--world", str(w.world), *w.settings()]
+    args = [model_of(w, folder), "--world", str(w.world), *w.settings(), "--target", "cuda", "--device", device, *(["--arch", arch] if arch else [])]
     start = time.time()
-    if subprocess.run([shardc, "build", *args, "--device", device, "--arch", arch, "-o", binary], stdout=subprocess.DEVNULL).returncode:
+    if subprocess.run([shardc, "build", *args, "-o", binary], stdout=subprocess.DEVNULL).returncode:
         print("%-32s NOT built" % w.name, flush=True)
         return False
     seconds = time.time() - start
-    p = subprocess.run([shardc, "predict", *args, "--device", device, "--format", "json"], stdout=subprocess.PIPE, text=True)
+    p = subprocess.run([shardc, "predict", binary, "--format", "json"], stdout=subprocess.PIPE, text=True, check=True)
     full = json.loads(p.stdout)
     with open(binary + ".json", "w") as f:
         json.dump({"workload": w.name, "build_seconds": seconds, "device": device, "prediction": full["prediction"]}, f)
@@ -396,8 +397,8 @@ def main():
     b.add_argument("names", nargs="*")
     b.add_argument("--shardc", default=os.path.join(ROOT, "build", "shardc"))
     b.add_argument("-o", "--output", default=os.path.join(ROOT, "build", "gpu-bench"))
-    b.add_argument("--arch", default="sm_90")
-    b.add_argument("--device", default="h200", help="the profile that predicts")
+    b.add_argument("--arch", help="what GPU code is compiled for, where not the profile's")
+    b.add_argument("--device", default="h200", help="the profile that it is built for, and that predicts")
     r = commands.add_parser("run")
     r.add_argument("names", nargs="*")
     r.add_argument("--build", default=os.path.join(ROOT, "build", "gpu-bench"))

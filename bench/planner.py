@@ -32,7 +32,7 @@ UNIFORM = dict(recompute=["none", "selective", "full"], offload=["none", "activa
 def shardc(o, command, model, world, settings, *more):
     sets = [x for k, v in settings.items() for x in ("--set", "%s=%s" % (k, v))]
     start = time.time()
-    p = subprocess.run([os.path.join(o.build, "shardc"), command, "models/%s.lua" % model, "--world", str(world), "--device", "h200", "--format", "json", *sets, *more],
+    p = subprocess.run([os.path.join(o.build, "shardc"), command, "models/%s.lua" % model, "--world", str(world), "--device", o.device, "--format", "json", *sets, *more],
                        capture_output=True, text=True, cwd=ROOT)
     return p, time.time() - start
 
@@ -55,6 +55,7 @@ def uniform(o, model, world, settings):
 def main():
     a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     a.add_argument("--build", default="build")
+    a.add_argument("--device", default="h200")
     a.add_argument("--only", default="")
     a.add_argument("--json")
     a.add_argument("--gap", type=float, default=2.0, help="percent")

@@ -1,6 +1,6 @@
 """Steps of many workloads on one GPU, what a device profile is fitted to, and how far its predictions are from what was measured.
 
-  python3 bench/gpu.py build -o DIR NAME...                                 # where the compiler is: the programs of both sets
+  python3 bench/gpu.py build --device h100 -o DIR NAME...                   # where the compiler is: the programs of both sets
   python3 bench/times.py measure DIR -o OUT --fit NAME... --judge NAME...   # where the GPU is: steps.json, traces.jsonl.xz
   python3 bench/times.py fit OUT --mhz 1980 --raw RAW... -o kernels.lua     # the table `kernels` of a profile
   python3 bench/times.py judge --device h100 STEPS...                       # predicted beside measured; STEPS: steps.json or a .csv
@@ -65,10 +65,14 @@ class Clocks(threading.Thread):
         return (statistics.mean(s[1] for s in found), max(s[2] for s in found)) if found else (0, 0)
 
 
-def command(o, name, work, seconds):
-    w = workload(name)
+def about(o, name):
+    """What gpu.py says of a program that it has built."""
     with open(os.path.join(o.build, name + ".json")) as f:
-        us = json.load(f)["prediction"]["step_us"]
+        return json.load(f)
+
+
+def command(o, name, work, seconds):
+    w, us = workload(name), about(o, name)["prediction"]["step_us"]
     steps = int(max(12, min(400, seconds * 1e6 / us)))
     return [os.path.join(os.path.abspath(o.build), name), "--data", gpu.tokens(work, w.shape.vocab), "--steps", str(steps),
             "--data-dtype", "uint16" if w.shape.vocab <= 65536 else "uint32"]
@@ -86,7 +90,7 @@ def steps_of(o, name, work, clocks):
         ms = [1e3 * s["seconds"] for s in map(json.loads, f) if "loss" in s]
     late = ms[len(ms) // 3:]
     mhz, watts = clocks.between(ended - 0.35 - sum(late) / 1e3, ended - 0.4)  # ending takes a program some 0.35 s
-    return {"median": statistics.median(late), "ms": [round(x, 4) for x in ms], "mhz": mhz, "watts": watts}
+    return {"device": about(o, name)["device"], "median": statistics.median(late), "ms": [round(x, 4) for x in ms], "mhz": mhz, "watts": watts}
 
 
 def trace_of(o, name, work):
@@ -155,10 +159,10 @@ def cpu_model(text):
     return [os.path.join(gpu.ROOT, "models", name + ".lua"), *[x for o in options for x in ("--set", o)]]
 
 
-def cpu_run(text, work, *more, steps=8):
-    """Median seconds of a step, from a program that is built and run here."""
+def cpu_run(text, work, device, *more, steps=8):
+    """Median seconds of a step, from a program that is built for the profile and run here."""
     binary, log, vocab = os.path.join(work, "model"), os.path.join(work, "log"), int(re.search(r"vocab=(\d+)", text)[1])
-    shardc("build", *cpu_model(text), "-o", binary)
+    shardc("build", *cpu_model(text), "--device", device, "-o", binary)
     if os.path.exists(log):
         os.unlink(log)
     subprocess.run([binary, "--data", gpu.tokens(work, vocab), "--data-dtype", "uint16", "--steps", str(steps), "--log", log, "--quiet", *more], check=True)
@@ -184,7 +188,7 @@ def cpu(o):
     with tempfile.TemporaryDirectory() as work:
         for text in CPU_FIT:
             trace = os.path.join(work, "trace")
-            cpu_run(text, work, "--trace", trace)
+            cpu_run(text, work, "cpu", "--trace", trace)
             known = known_costs([*cpu_model(text), "--device", "cpu"])
             for event, us in cpu_trace(trace).items():
                 if event in known:
@@ -200,7 +204,7 @@ def cpu(o):
             f.write("  },\n}\n")
         print("| model | measured ms | predicted | by the profile that shardc brings |\n|---|---|---|---|")
         for text in CPU_JUDGE:
-            ms = 1e3 * cpu_run(text, work)
+            ms = 1e3 * cpu_run(text, work, o.output)
             mine, brought = (json.loads(shardc("predict", *cpu_model(text), "--device", d, "--format", "json"))["prediction"]["step_us"] / 1e3 for d in (o.output, "cpu"))
             print("| %s | %.2f | %.2f (%+.0f %%) | %.2f (%+.0f %%) |" % (text, ms, mine, 100 * (mine / ms - 1), brought, 100 * (brought / ms - 1)), flush=True)
     return 0
@@ -225,9 +229,16 @@ def known_costs(model):
     return out
 
 
+def need_same_plan(path, runs, device):
+    """A step that was measured is the plan of the profile that it was built for, and of no other."""
+    for name, run in runs.items():
+        if run.get("device", device) != device:
+            sys.exit("%s: %s was built for %s: give --device %s, or build it again with `gpu.py build --device %s`" % (path, name, run["device"], run["device"], device))
+
+
 def costs(name, device, work):
     w = workload(name)
-    return known_costs([gpu.model_of(w, work), *w.settings(), "--device", device])
+    return known_costs([gpu.model_of(w, work), *w.settings(), "--world", str(w.world), "--device", device])
 
 
 def event_times(graph, shared):
@@ -357,8 +368,10 @@ def in_step(keyed, alone, sure):
 
 
 def fit(o):
-    with open(os.path.join(o.folder, "steps.json")) as f:
+    path = os.path.join(o.folder, "steps.json")
+    with open(path) as f:
         runs = json.load(f)["runs"]
+    need_same_plan(path, runs, o.device)
     found = collections.defaultdict(list)
     with lzma.open(os.path.join(o.folder, "traces.jsonl.xz"), "rt") as traces, tempfile.TemporaryDirectory() as work:
         for t in map(json.loads, traces):
@@ -409,14 +422,15 @@ def fit(o):
 
 
 # ── judging ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-def measured(path):
-    """{workload: ms}: of a .csv (workload, ms, ...) all, of steps.json the judged ones."""
+def measured(path, device):
+    """{workload: ms}: of a .csv (workload, ms, ...) all, of steps.json the judged ones, which must have been built for the device."""
     if path.endswith(".csv"):
         with open(path) as f:
             rows = [line.split(",") for line in f if re.match(r"[a-z0-9.-]+-\d+x\d+x\d+[a-z0-9-]*\*?,[\d.]+", line)]
         return {r[0].strip("*"): float(r[1]) for r in rows}
     with open(path) as f:
         told = json.load(f)
+    need_same_plan(path, told["runs"], device)
     return {n: told["runs"][n]["median"] for n in told["judge"] if "median" in told["runs"].get(n, {})}
 
 
@@ -428,7 +442,7 @@ def predicted(name, device):
 
 
 def judge(o):
-    rows = [(n, ms) for path in o.files for n, ms in measured(path).items() if re.search(o.only, n)]
+    rows = [(n, ms) for path in o.files for n, ms in measured(path, o.device).items() if re.search(o.only, n)]
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         times = list(pool.map(lambda r: predicted(r[0], o.device), rows))
     print("| workload | measured ms | predicted ms | off |\n|---|---|---|---|")

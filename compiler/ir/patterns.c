@@ -142,13 +142,14 @@ static bool sum_of_norm_grads(Graph *g, Op *first, Op *then, int operand, bool a
 static bool loss_and_grad(Graph *g, Op *first, Op *then, int operand, bool alone) {
     OpParts loss = first->parts, both = {0};
     Value *seed = then->cross_entropy_grad.g;
-    if (operand != SLOT(cross_entropy_grad, lse) || !alone) return false;
+    if (operand != SLOT(cross_entropy_grad, most) || !alone) return false;
+    if (then->cross_entropy_grad.rest != loss.cross_entropy.rest) return false;
     if (then->cross_entropy_grad.logits != loss.cross_entropy.logits) return false;
     if (then->cross_entropy_grad.targets != loss.cross_entropy.targets) return false;
     if (first->region || then->region || !seed->def || seed->def->nin) return false;
     both.cross_entropy_grads.dlogits = then->cross_entropy_grad.dlogits;
     both.cross_entropy_grads.loss = loss.cross_entropy.loss;
-    both.cross_entropy_grads.losses = loss.cross_entropy.lse;
+    both.cross_entropy_grads.losses = loss.cross_entropy.most;
     both.cross_entropy_grads.g = seed;
     both.cross_entropy_grads.logits = loss.cross_entropy.logits;
     both.cross_entropy_grads.targets = loss.cross_entropy.targets;

@@ -109,14 +109,15 @@ void infer_cross_entropy(Graph *g, Op *op) {
                   value_str(g->arena, t));
     Dtype d = rule_stat_dtype(x->dtype);
     rule_out(g, op, &op->cross_entropy.loss, d, 0, (int64_t[1]){1});
-    rule_out(g, op, &op->cross_entropy.lse, d, 1, x->shape);
+    rule_out(g, op, &op->cross_entropy.most, d, 1, x->shape);
+    rule_out(g, op, &op->cross_entropy.rest, d, 1, x->shape);
 }
 
 void grad_cross_entropy(Builder *b, Op *op, OpParts *d) {
     d->cross_entropy.logits =
         BUILD(b, cross_entropy_grad, .g = d->cross_entropy.loss, .logits = op->cross_entropy.logits,
-              .targets = op->cross_entropy.targets, .lse = op->cross_entropy.lse, .ignore = op->cross_entropy.ignore,
-              .count = op->cross_entropy.count)
+              .targets = op->cross_entropy.targets, .most = op->cross_entropy.most, .rest = op->cross_entropy.rest,
+              .ignore = op->cross_entropy.ignore, .count = op->cross_entropy.count)
             ->cross_entropy_grad.dlogits;
 }
 

@@ -30,6 +30,7 @@ typedef struct {
     Program *p;
     Uses *uses;
     bool *taken;     /* by position: in a family */
+    bool *alone;     /* by Value.id: of the products that read it, those that are left are no family */
     Value **instead; /* by Value.id of a branch's result: its piece of the fused result, which users will read */
     int nvalues;     /* before this pass: the length of `instead` */
     Edit *edit;
@@ -116,11 +117,11 @@ static void add(Family *f, Branch b) {
     f->at[at] = b;
 }
 
-static Family family_of(const Ctx *c, const Op *first) {
+static Family family_of(const Ctx *c, const Value *input) {
     Family f = {0};
-    for (const User *u = uses_users(c->uses, first->matmul.a); u; u = u->next) {
+    for (const User *u = uses_users(c->uses, input); u; u = u->next) {
         Op *op = u->op;
-        if (c->taken[at(c, op)] || !is_linear(c, op) || op->matmul.a != first->matmul.a) continue;
+        if (c->taken[at(c, op)] || !is_linear(c, op) || op->matmul.a != input) continue;
         Branch b;
         if (branch_of(c, op, &b) && fits(&f, &b)) add(&f, b);
     }
@@ -261,12 +262,16 @@ static void fuse_family(Ctx *c, const Family *f) {
 void lower_qkv_fusion(Graph *g, Program *p) {
     Ctx c = {.g = g, .p = p, .uses = uses_new(g, p), .nvalues = g->values.n, .edit = edit_begin(g, p)};
     c.taken = NEW_ARRAY(g->arena, bool, p->ops.n + 1);
+    c.alone = NEW_ARRAY(g->arena, bool, c.nvalues + 1);
     c.instead = NEW_ARRAY(g->arena, Value *, c.nvalues + 1);
     bool any = false;
     for (int i = 0; i < p->ops.n; i++) {
         if (c.taken[i] || !is_linear(&c, p->ops.at[i])) continue;
-        Family f = family_of(&c, p->ops.at[i]);
-        if (!may_fuse(&c, &f)) continue;
+        const Value *input = p->ops.at[i]->matmul.a;
+        if (c.alone[input->id]) continue;
+        Family f = family_of(&c, input);
+        c.alone[input->id] = !may_fuse(&c, &f);
+        if (c.alone[input->id]) continue;
         fuse_family(&c, &f);
         any = true;
     }

@@ -75,16 +75,21 @@ ExactSearch *exact_search_new(Arena *a, const ExactItem *items, int n, int from,
         x->members[s] = NEW_ARRAY(a, int, x->nmembers[s]);
         x->nmembers[s] = 0;
     }
+    uint64_t *set = NEW_ARRAY(a, uint64_t, (size_t)x->nsections * (size_t)x->words); /* by section: its members */
     for (int i = 0; i < n; i++)
         for (int k = 0; k < x->items[i].nsections; k++) {
             int s = x->items[i].sections[k];
-            for (int m = 0; m < x->nmembers[s]; m++) {
-                int other = x->members[s][m];
-                exact_add(&x->conflicts[(size_t)i * (size_t)x->words], other);
-                exact_add(&x->conflicts[(size_t)other * (size_t)x->words], i);
-            }
             x->members[s][x->nmembers[s]++] = i;
+            exact_add(&set[(size_t)s * (size_t)x->words], i);
         }
+    for (int i = 0; i < n; i++) {
+        uint64_t *own = &x->conflicts[(size_t)i * (size_t)x->words];
+        for (int k = 0; k < x->items[i].nsections; k++) {
+            const uint64_t *members = &set[(size_t)x->items[i].sections[k] * (size_t)x->words];
+            for (int w = 0; w < x->words; w++) own[w] |= members[w];
+        }
+        own[i >> 6] &= ~(1ull << (i & 63));
+    }
     for (int i = 0; i < n; i++) {
         x->twin[i] = -1;
         for (int k = i - 1; k >= 0 && x->twin[i] < 0 && x->items[k].sections[0] == x->items[i].sections[0]; k--)

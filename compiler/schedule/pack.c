@@ -50,6 +50,7 @@ typedef struct {
     VEC(Span) single;     /* those of items that were asked one by one; may overlap */
     Spans singles;        /* the same as a set */
     int64_t steps, once;  /* once: those to place every item */
+    int *around[3];       /* orders of the items beside a core; NULL: not made yet */
 } Packer;
 
 /* ── placed items ──────────────────────────────────────────────────────────────────────────────────────────── */
@@ -596,7 +597,8 @@ static void place_around(Packer *p, Layout *best, const bool *in_core, const Exa
     for (int k = 0; k < 4 && here.excess > 0; k++) {
         for (int i = 0; k == 3 && i < p->n; i++) ranks[i] = (Rank){{-(double)best->at[i], 0}, i};
         if (k < 3) {
-            sequence_by(p, kinds[k], 0, ranks, sequence);
+            if (!p->around[k]) sequence_by(p, kinds[k], 0, ranks, p->around[k] = NEW_ARRAY(p->a, int, p->n));
+            memcpy(sequence, p->around[k], sizeof *sequence * (size_t)p->n);
         } else {
             qsort(ranks, (size_t)p->n, sizeof *ranks, compare_rank);
             for (int i = 0; i < p->n; i++) sequence[i] = ranks[i].item;

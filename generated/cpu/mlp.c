@@ -233,8 +233,9 @@ static void program_eval(sc_rank *r) {
         e17_workspace = 0x0002bf00, /* 8.0 MiB, e17 to e17 */
         e19_y = 0x0082bf00, /* 128.0 KiB, e19 to e22 */
         e19_workspace = 0x0002bf00, /* 8.0 MiB, e19 to e19 */
-        e22_loss = 0x0002c300, /* 256 B, e22 to m_loss */
-        e22_lse = 0x0002bf00, /* 1.0 KiB, e22 to e22 */
+        e22_loss = 0x0002c700, /* 256 B, e22 to m_loss */
+        e22_most = 0x0002bf00, /* 1.0 KiB, e22 to e22 */
+        e22_rest = 0x0002c300, /* 1.0 KiB, e22 to e22 */
         p_targets = 0x00000900, /* 1.0 KiB, persistent */
         /* parameters and gradients in the buffers of their units */
         embed_weight = g0f_y + 0LL,
@@ -271,9 +272,9 @@ static void program_eval(sc_rank *r) {
     RUN(matmul, e19, COMPUTE, .y = T(BF16, e19_y, 8, 32, 256), .a = T(BF16, e17_y, 8, 32, 64),
         .b = T(BF16, down_weight, 256, 64), .bias = T(BF16, down_bias, 256), .work = BYTES(e19_workspace, 8388608),
         .trans_b = true); /* e19 down: 8.5 MFLOP, mlp.lua:24 */
-    RUN(cross_entropy, e22, COMPUTE, .loss = T(FP32, e22_loss), .lse = T(FP32, e22_lse, 256),
-        .logits = T(BF16, e19_y, 256, 256), .targets = T(INT32, p_targets, 256), .ignore = -100);
-        /* e22: 130.0 KiB, mlp.lua:38 */
+    RUN(cross_entropy, e22, COMPUTE, .loss = T(FP32, e22_loss), .most = T(FP32, e22_most, 256),
+        .rest = T(FP32, e22_rest, 256), .logits = T(BF16, e19_y, 256, 256), .targets = T(INT32, p_targets, 256),
+        .ignore = -100); /* e22: 131.0 KiB, mlp.lua:38 */
     RUN(store, m_loss, COMPUTE, .value = T(FP32, e22_loss), .state = T(FP32, p_metrics, 64));
         /* m_loss: 8 B, mlp.lua:43 */
     sc_wait(r, REDUCE, m_loss); /* store mlp has written p_metrics */
@@ -564,6 +565,7 @@ static const sc_access accesses_of_eval[] = {
     {5, 0, 1024},
     {51, 0, 4},
     {52, 0, 1024},
+    {53, 0, 1024},
     {51, 0, 4},
     {0, 0, 4},
     {0, 0, 256},
@@ -584,9 +586,9 @@ static const sc_event_info events_of_eval[] = {
     {"e17", "matmul", "up", "forward", "models/mlp.lua", 24, COMPUTE, waits_of_eval + 1, 0, accesses_of_eval + 23, accesses_of_eval + 26, 3, 2, 0x1},
     {"e18", "relu", "", "forward", "models/mlp.lua", 24, COMPUTE, waits_of_eval + 1, 0, accesses_of_eval + 28, accesses_of_eval + 29, 1, 1, 0x1},
     {"e19", "matmul", "down", "forward", "models/mlp.lua", 24, COMPUTE, waits_of_eval + 1, 0, accesses_of_eval + 30, accesses_of_eval + 33, 3, 2, 0x1},
-    {"e22", "cross_entropy", "", "forward", "models/mlp.lua", 38, COMPUTE, waits_of_eval + 1, 0, accesses_of_eval + 35, accesses_of_eval + 37, 2, 2, 0x3},
-    {"m_loss", "store", "", "forward", "models/mlp.lua", 43, COMPUTE, waits_of_eval + 1, 0, accesses_of_eval + 39, accesses_of_eval + 40, 1, 1, 0x2},
-    {"m_sum", "all_reduce", "", "optimizer", "models/mlp.lua", 43, REDUCE, waits_of_eval + 1, 1, accesses_of_eval + 41, accesses_of_eval + 42, 1, 1, 0x1},
+    {"e22", "cross_entropy", "", "forward", "models/mlp.lua", 38, COMPUTE, waits_of_eval + 1, 0, accesses_of_eval + 35, accesses_of_eval + 37, 2, 3, 0x7},
+    {"m_loss", "store", "", "forward", "models/mlp.lua", 43, COMPUTE, waits_of_eval + 1, 0, accesses_of_eval + 40, accesses_of_eval + 41, 1, 1, 0x2},
+    {"m_sum", "all_reduce", "", "optimizer", "models/mlp.lua", 43, REDUCE, waits_of_eval + 1, 1, accesses_of_eval + 42, accesses_of_eval + 43, 1, 1, 0x1},
 };
 
 static const int waits_of_sample[] = {
@@ -594,40 +596,40 @@ static const int waits_of_sample[] = {
 
 static const sc_access accesses_of_sample[] = {
     {8, 0, 25088},
-    {60, 0, 50176},
-    {53, 0, 4},
-    {53, 0, 4},
+    {61, 0, 50176},
+    {54, 0, 4},
+    {54, 0, 4},
     {4, 0, 124},
-    {54, 0, 128},
-    {55, 0, 8},
-    {55, 0, 8},
+    {55, 0, 128},
+    {56, 0, 8},
+    {56, 0, 8},
     {4, 0, 120},
-    {56, 0, 128},
-    {57, 0, 12},
-    {57, 0, 12},
+    {57, 0, 128},
+    {58, 0, 12},
+    {58, 0, 12},
     {4, 0, 116},
-    {58, 0, 128},
+    {59, 0, 128},
     {4, 0, 128},
-    {54, 0, 128},
-    {56, 0, 128},
-    {58, 0, 128},
-    {59, 0, 512},
-    {59, 0, 512},
-    {60, 0, 8192},
-    {61, 0, 4096},
-    {61, 0, 4096},
-    {60, 8192, 8192},
-    {60, 16384, 128},
-    {62, 0, 4096},
-    {63, 0, 8388608},
+    {55, 0, 128},
+    {57, 0, 128},
+    {59, 0, 128},
+    {60, 0, 512},
+    {60, 0, 512},
+    {61, 0, 8192},
     {62, 0, 4096},
     {62, 0, 4096},
-    {62, 0, 4096},
-    {60, 16896, 32768},
-    {60, 49664, 512},
-    {64, 0, 16384},
-    {65, 0, 8388608},
-    {64, 0, 16384},
+    {61, 8192, 8192},
+    {61, 16384, 128},
+    {63, 0, 4096},
+    {64, 0, 8388608},
+    {63, 0, 4096},
+    {63, 0, 4096},
+    {63, 0, 4096},
+    {61, 16896, 32768},
+    {61, 49664, 512},
+    {65, 0, 16384},
+    {66, 0, 8388608},
+    {65, 0, 16384},
     {6, 0, 1024},
     {6, 0, 1024},
 };
@@ -652,7 +654,7 @@ static const sc_program_info programs[] = {
     {"init", program_init, events_of_init, 11, 33000},
     {"start", program_start, events_of_start, 1, 3000},
     {"micro", program_micro, events_of_micro, 33, 295081},
-    {"eval", program_eval, events_of_eval, 16, 110402},
+    {"eval", program_eval, events_of_eval, 16, 110427},
     {"sample", program_sample, events_of_sample, 13, 39605},
 };
 
@@ -708,8 +710,9 @@ static const sc_storage_info storages[] = {
     {"e17.workspace", 0x2bf00, 8388608, 0, 3, 10, 10},
     {"e19.y", 0x82bf00, 131072, 0, 3, 12, 13},
     {"e19.workspace", 0x2bf00, 8388608, 0, 3, 12, 12},
-    {"e22.loss", 0x2c300, 256, 0, 3, 13, 14},
-    {"e22.lse", 0x2bf00, 1024, 0, 3, 13, 13},
+    {"e22.loss", 0x2c700, 256, 0, 3, 13, 14},
+    {"e22.most", 0x2bf00, 1024, 0, 3, 13, 13},
+    {"e22.rest", 0x2c300, 1024, 0, 3, 13, 13},
     {"e2.y", 0x2bf00, 256, 0, 4, 1, 2},
     {"e3.y", 0x2c100, 256, 0, 4, 2, 7},
     {"e5.y", 0x2bf00, 256, 0, 4, 3, 4},
@@ -816,8 +819,9 @@ static const sc_dump_info dumps[] = {
     {"eval/up/e17", 3, 10, {0x858300, 0, BF16, 3, 1, {8, 32, 64}, {2048, 64, 1}, 0}},
     {"eval/mlp/e18", 3, 11, {0x858300, 0, BF16, 3, 1, {8, 32, 64}, {2048, 64, 1}, 0}},
     {"eval/down/e19", 3, 12, {0x82bf00, 0, BF16, 3, 1, {8, 32, 256}, {8192, 256, 1}, 0}},
-    {"eval/mlp/e22", 3, 13, {0x2c300, 0, FP32, 0, 1, {}, {}, 0}},
+    {"eval/mlp/e22", 3, 13, {0x2c700, 0, FP32, 0, 1, {}, {}, 0}},
     {"eval/mlp/e22.1", 3, 13, {0x2bf00, 0, FP32, 1, 1, {256}, {1}, 0}},
+    {"eval/mlp/e22.2", 3, 13, {0x2c300, 0, FP32, 1, 1, {256}, {1}, 0}},
     {"sample/mlp/g0f", 4, 0, {0x82bf00, 0, BF16, 1, 1, {25088}, {1}, 0}},
     {"sample/mlp/e2", 4, 1, {0x2bf00, 0, INT32, 2, 1, {1, 1}, {1, 1}, 0}},
     {"sample/mlp/e3", 4, 2, {0x2c100, 0, INT32, 2, 1, {1, 32}, {32, 1}, 0}},
@@ -886,7 +890,7 @@ const sc_build sc_this_build = {
     .programs = programs,
     .nprograms = 5,
     .storages = storages,
-    .nstorages = 66,
+    .nstorages = 67,
     .params = params,
     .nparams = 5,
     .units = units,
@@ -904,7 +908,7 @@ const sc_build sc_this_build = {
     .record_at = 0x100,
     .step_at = 0x300,
     .dumps = dumps,
-    .ndumps = 55,
+    .ndumps = 56,
     .logits_program = 4,
     .logits_at = 0xd00,
     .logits_dtype = FP32,

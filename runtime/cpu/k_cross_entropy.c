@@ -2,42 +2,66 @@
  * Relies on: kernel.h, k_norm.c (its finishes).
  * Relied on by: generated code; the runtime, for the finish.
  *
- * lse = log Σ e^x, loss = Σ_{target ≠ ignore} (lse - x[target]) / count, count from the record: the step's global
- * number of targets / (world × accumulation).  dx = (e^(x - lse) - [target]) · g / count, 0 in ignored rows. Parts
- * write lse, row by row in one pass over the logits (Milakov and Gimelshein 2018: the sum is rescaled when the maximum
- * grows); the finish adds the rows' losses up in order. A target outside [0,V) makes the loss NaN. The kernel of both
- * (.._grads) does a row of one after the same row of the other. */
+ * Of a row, with d = x[target] - most, the largest logit: rest = Σ_{c ≠ target} e^(x[c] - most), all = rest + e^d;
+ * loss = Σ_{target ≠ ignore} (log all - d) / count, count from the record: the step's global number of targets /
+ * (world × accumulation).  dx = (e^(x - most) / all) · g / count, at the target -(rest / all) · g / count; 0 in ignored
+ * rows. most + log all is never made: it would be rounded to the ulp of `most`, and the loss and 1 - p are as small as
+ * the model is good. Where the target's logit is the largest, log all = log1p(rest).
+ *
+ * Parts write most and rest, row by row in one pass over the logits (Milakov and Gimelshein 2018: the sum is rescaled
+ * when the maximum grows); the finish adds the rows' losses up in order. A target outside [0,V) makes the loss NaN. The
+ * kernel of both (.._grads) does a row of one after the same row of the other. */
 #include "kernel.h"
 
-static double row_lse(const sc_tensor *x, int64_t at, int64_t cols) {
+typedef struct {
+    real most, rest; /* as they are stored */
+} sums;
+
+static bool is_class(const sc_tensor *x, int64_t target) {
+    return target >= 0 && target < sc_cols(x);
+}
+
+static sums row_sums(const sc_tensor *x, int64_t row, int64_t target) {
+    int64_t cols = sc_cols(x), at = sc_row(x, row);
     real buffer[SC_CHUNK], power[SC_CHUNK], most = 0;
-    double sum = 0;
+    double rest = 0;
     for (int64_t c = 0; c < cols; c += SC_CHUNK) {
         int64_t n = sc_min(SC_CHUNK, cols - c);
         const real *v = sc_in(x, at + c, n, buffer);
         real m = sc_chunk_max(v, n);
         if (c == 0) most = m;
         if (!(m <= most)) {
-            sum *= exp((double)most - (double)m);
+            rest *= most == -(real)INFINITY ? 0 : exp((double)most - (double)m);
             most = m;
         }
-        sum += sc_chunk_exp(power, v, most, n);
+        if (most == -(real)INFINITY) continue; /* adds nothing */
+        double sum = sc_chunk_exp(power, v, most, n);
+        if (target >= c && target < c + n) {
+            power[target - c] = 0;
+            sum = sc_chunk_sum(power, n);
+        }
+        rest += sum;
     }
-    return (double)most + log(sum);
+    return (sums){most, (real)rest};
+}
+
+/* Rounded, as where it is stored. */
+static real row_loss(const sc_tensor *x, int64_t row, int64_t target, sums s) {
+    if (!is_class(x, target)) return (real)NAN;
+    double d = sc_get(x, sc_row(x, row) + target) - (double)s.most;
+    return (real)(d == 0 ? log1p(s.rest) : log(s.rest + exp(d)) - d);
 }
 
 SC_KERNEL(cross_entropy) {
     const sc_tensor *x = &k->logits;
-    int64_t cols = sc_cols(x);
     sc_range mine = sc_share(task, sc_rows(x), 1);
-    for (int64_t row = mine.begin; row < mine.end; row++)
-        sc_set(&k->lse, row, sc_index(&k->targets, row) == k->ignore ? 0 : row_lse(x, sc_row(x, row), cols));
-}
-
-/* Rounded, as where it is stored. */
-static real row_loss(const sc_tensor *x, int64_t row, int64_t target, double lse) {
-    bool inside = target >= 0 && target < sc_cols(x);
-    return inside ? (real)(lse - sc_get(x, sc_row(x, row) + target)) : (real)NAN;
+    for (int64_t row = mine.begin; row < mine.end; row++) {
+        int64_t c = sc_index(&k->targets, row);
+        sums s = {0};
+        if (c != k->ignore) s = row_sums(x, row, c);
+        sc_set(&k->most, row, s.most);
+        sc_set(&k->rest, row, s.rest);
+    }
 }
 
 SC_FINISH(cross_entropy) {
@@ -46,22 +70,23 @@ SC_FINISH(cross_entropy) {
     for (int64_t row = 0; row < rows; row++) {
         int64_t c = sc_index(&k->targets, row);
         if (c == k->ignore) continue;
-        sum += row_loss(&k->logits, row, c, sc_get(&k->lse, row));
+        sums s = {(real)sc_get(&k->most, row), (real)sc_get(&k->rest, row)};
+        sum += row_loss(&k->logits, row, c, s);
     }
     sc_set(&k->loss, 0, sum / (double)task->record->count[k->count]);
 }
 
-static void grad_row(const sc_tensor *dx, const sc_tensor *x, int64_t row, int64_t target, real lse, real scale) {
+static void grad_row(const sc_tensor *dx, const sc_tensor *x, int64_t row, int64_t target, sums s, real scale) {
     int64_t cols = sc_cols(x), from = sc_row(x, row), to = sc_row(dx, row);
-    real bx[SC_CHUNK], bd[SC_CHUNK];
+    double own = is_class(x, target) ? exp(sc_get(x, from + target) - (double)s.most) : 0;
+    real bx[SC_CHUNK], bd[SC_CHUNK], each = (real)(scale / (s.rest + own));
     for (int64_t c = 0; c < cols; c += SC_CHUNK) {
         int64_t n = sc_min(SC_CHUNK, cols - c);
         const real *v = sc_in(x, from + c, n, bx);
-        real *out = sc_out(dx, to + c, bd), at_target = 0;
-        if (target >= c && target < c + n) at_target = (sc_exp(v[target - c] - lse) - 1) * scale; /* v may be out */
+        real *out = sc_out(dx, to + c, bd);
         SC_ELEMENTWISE
-        for (int64_t i = 0; i < n; i++) out[i] = sc_exp(v[i] - lse) * scale;
-        if (target >= c && target < c + n) out[target - c] = at_target;
+        for (int64_t i = 0; i < n; i++) out[i] = sc_exp(v[i] - s.most) * each;
+        if (target >= c && target < c + n) out[target - c] = -(s.rest * each);
         sc_put(dx, to + c, n, out);
     }
 }
@@ -75,10 +100,11 @@ SC_KERNEL(cross_entropy_grad) {
     sc_range mine = sc_share(task, sc_rows(&k->logits), 1);
     for (int64_t row = mine.begin; row < mine.end; row++) {
         int64_t c = sc_index(&k->targets, row);
+        sums s = {(real)sc_get(&k->most, row), (real)sc_get(&k->rest, row)};
         if (c == k->ignore)
             zero_row(&k->dlogits, row);
         else
-            grad_row(&k->dlogits, &k->logits, row, c, (real)sc_get(&k->lse, row), scale);
+            grad_row(&k->dlogits, &k->logits, row, c, s, scale);
     }
 }
 
@@ -94,9 +120,9 @@ SC_KERNEL(cross_entropy_grads) {
             zero_row(&k->dlogits, row);
             continue;
         }
-        real lse = (real)row_lse(x, sc_row(x, row), sc_cols(x));
-        sc_set(&k->losses, row, row_loss(x, row, c, lse));
-        grad_row(&k->dlogits, x, row, c, lse, scale);
+        sums s = row_sums(x, row, c);
+        sc_set(&k->losses, row, row_loss(x, row, c, s));
+        grad_row(&k->dlogits, x, row, c, s, scale);
     }
 }
 

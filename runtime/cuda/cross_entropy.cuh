@@ -1,4 +1,4 @@
-/* What the kernels of cross_entropy share: their task, powers of e, a gradient's element.
+/* What the kernels of cross_entropy share: their task, powers of e, a row's loss and the elements of its gradient.
  * Relies on: kernel.cuh.
  * Relied on by: k_cross_entropy.cu, k_cross_entropy_held.cu. */
 #ifndef SC_CROSS_ENTROPY_CUH
@@ -10,7 +10,7 @@ struct loss_task {
     row_space rows, to; /* of the logits, of their gradient */
     const void *x;
     const int32_t *target;
-    float *lse, *losses;
+    float *most, *rest, *losses;
     void *dx;
     int cols, slot;
     int64_t ignore;
@@ -28,11 +28,11 @@ SC_DEVICE float power_of_two(float x) {
 #endif
 }
 
-/* e^(x - shift), with what depends on the shift computed once. */
+/* e^(x - shift). The difference first: shift · log2 e would be rounded to its own ulp. */
 template <class E> struct powers {
     float shift;
-    SC_DEVICE explicit powers(float s) : shift(s * -LOG2E) {}
-    SC_DEVICE float of(float x) const { return power_of_two(sc_fma(x, LOG2E, shift)); }
+    SC_DEVICE explicit powers(float s) : shift(s) {}
+    SC_DEVICE float of(float x) const { return power_of_two((x - shift) * LOG2E); }
 };
 template <> struct powers<fp32> {
     float shift;
@@ -45,9 +45,21 @@ SC_DEVICE float or_zero(float m) {
     return m == -HUGE_VALF ? 0 : m;
 }
 
-template <class E> SC_DEVICE float slope(float p, int c, int target, float scale) {
-    return c == target ? (p - 1) * scale : p * scale;
+/* Of a row with d = x[target] - most. A target that is no class has x NaN here, and makes the loss one. */
+SC_DEVICE float row_loss(float d, float own, float rest) {
+    return d == 0 ? log1pf(rest) : logf(rest + own) - d;
 }
+
+/* What a row's elements of the gradient are made of. */
+template <class E> struct slopes {
+    powers<E> e;
+    float each, at_target;
+    SC_DEVICE slopes(float most, float own, float rest, float scale) : e(most) {
+        each = scale / (rest + own);
+        at_target = -(rest * each);
+    }
+    SC_DEVICE float of(float x) const { return e.of(x) * each; }
+};
 
 /* Losses and gradients of sc_k_cross_entropy_grads; false: not launched, the rows are not such that it gains. */
 bool sc_cuda_loss_held(const sc_task *task, const sc_cross_entropy_grads_args *k, const loss_task &a);

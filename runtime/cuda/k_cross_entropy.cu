@@ -2,9 +2,11 @@
  * Relies on: cross_entropy.cuh, k_cross_entropy_held.cu.
  * Relied on by: generated code.
  *
- * lse = log Σ e^x, loss = Σ_{target ≠ ignore} (lse - x[target]) / count, count from the record: the step's global
- * number of targets / (world × accumulation).  dx = (e^(x - lse) - [target]) · g / count, 0 in ignored rows; dx may be
- * the logits' own bytes. A target outside [0,V) makes the loss NaN.
+ * Of a row, with d = x[target] - most, the largest logit: rest = Σ_{c ≠ target} e^(x[c] - most), all = rest + e^d;
+ * loss = Σ_{target ≠ ignore} (log all - d) / count, count from the record: the step's global number of targets /
+ * (world × accumulation).  dx = (e^(x - most) / all) · g / count, at the target -(rest / all) · g / count; 0 in ignored
+ * rows; dx may be the logits' own bytes. most + log all is never made: it would be rounded to the ulp of `most`, and
+ * the loss and 1 - p are as small as the model is good. A target outside [0,V) makes the loss NaN.
  *
  * A block a row, in one pass (Milakov and Gimelshein 2018: a thread's sum is rescaled when its maximum grows). Rows'
  * losses go to the workspace (N floats), which a second launch adds up in double in a fixed order. The kernel of both
@@ -17,7 +19,8 @@ namespace {
 
 enum { U = 4, LOSS_BLOCK = 1024, BOTH_BLOCK = 512 }; /* U: accesses in flight a thread */
 
-/* Σ e^(x - most) over some elements; most is finite as soon as one element is. A NaN makes the sum NaN. */
+/* Σ e^(x - most) over some elements without the target's, of which `most` knows; it is finite as soon as one element
+ * is. A NaN makes the sum NaN. */
 template <class E> struct partial {
     float most, sum;
 
@@ -49,14 +52,22 @@ template <class E> struct cut {
     SC_DEVICE int single(int i) const { return i < head ? i : i + accesses * wide<E>; }
 };
 
-template <class E, int T = BLOCK> SC_DEVICE partial<E> over_row(const typename E::type *x, int cols) {
+/* Adds an access's powers, but that of element `without`. */
+template <class E, int W> SC_DEVICE void add_others(float *sum, const powers<E> &e, const raw<E, W> &v, int without) {
+#pragma unroll
+    for (int k = 0; k < W; k++) *sum += k == without ? 0 : e.of(v.get(k));
+}
+
+template <class E, int T = BLOCK> SC_DEVICE partial<E> over_row(const typename E::type *x, int cols, int target) {
     constexpr int W = wide<E>;
     cut<E> c(x, cols);
     partial<E> p = {-HUGE_VALF, 0};
+    int within = target - c.head, own = within >= 0 ? within / W : -1; /* its access */
     if ((int)threadIdx.x < c.singles) {
-        float v = E::get(x[c.single(threadIdx.x)]);
+        int i = c.single(threadIdx.x);
+        float v = E::get(x[i]);
         p.raise(v);
-        p.sum += powers<E>(or_zero(p.most)).of(v);
+        p.sum += i == target ? 0 : powers<E>(or_zero(p.most)).of(v);
     }
     const typename E::type *body = x + c.head;
     for (int first = threadIdx.x; first < c.accesses; first += T * U) {
@@ -74,9 +85,12 @@ template <class E, int T = BLOCK> SC_DEVICE partial<E> over_row(const typename E
         powers<E> e(or_zero(p.most));
 #pragma unroll
         for (int u = 0; u < U; u++)
-            if (first + u * T < c.accesses)
-#pragma unroll
-                for (int k = 0; k < W; k++) p.sum += e.of(v[u].get(k));
+            if (first + u * T < c.accesses) {
+                if (first + u * T == own)
+                    add_others(&p.sum, e, v[u], within % W);
+                else
+                    add_others(&p.sum, e, v[u], -1);
+            }
     }
     return p;
 }
@@ -103,15 +117,17 @@ template <class E, int T = BLOCK> SC_DEVICE partial<E> over_block(partial<E> p) 
 template <class E> __global__ void __launch_bounds__(BLOCK) row_losses(loss_task a) {
     int64_t row = blockIdx.x, target = a.target[row];
     if (target == a.ignore) { /* the whole block */
-        if (threadIdx.x == 0) a.lse[row] = a.losses[row] = 0;
+        if (threadIdx.x == 0) a.most[row] = a.rest[row] = a.losses[row] = 0;
         return;
     }
     const typename E::type *x = (const typename E::type *)a.x + row_at(a.rows, row);
-    partial<E> p = over_block(over_row<E>(x, a.cols));
+    bool inside = target >= 0 && target < a.cols;
+    partial<E> p = over_block(over_row<E>(x, a.cols, inside ? (int)target : -1));
     if (threadIdx.x) return;
-    float lse = or_zero(p.most) + sc_log(p.sum);
-    a.lse[row] = lse;
-    a.losses[row] = target >= 0 && target < a.cols ? lse - E::get(x[target]) : NAN;
+    float most = or_zero(p.most), at_target = inside ? E::get(x[target]) : NAN;
+    a.most[row] = most;
+    a.rest[row] = p.sum;
+    a.losses[row] = row_loss(at_target - most, powers<E>(most).of(at_target), p.sum);
 }
 
 __global__ void __launch_bounds__(LOSS_BLOCK)
@@ -134,13 +150,12 @@ template <class E, int T = BLOCK> SC_DEVICE void zero_row(typename E::type *dx, 
 
 /* Rows of the logits and of their gradient that begin at the same place in 16 bytes (the same bytes, as a rule). */
 template <class E, int T = BLOCK>
-SC_DEVICE void grad_row(typename E::type *dx, const typename E::type *x, int cols, int target, float lse, float scale) {
+SC_DEVICE void grad_row(typename E::type *dx, const typename E::type *x, int cols, int target, const slopes<E> &s) {
     constexpr int W = wide<E>;
     cut<E> c(x, cols);
-    powers<E> e(lse);
     if ((int)threadIdx.x < c.singles) {
         int i = c.single(threadIdx.x);
-        dx[i] = E::put(slope<E>(e.of(E::get(x[i])), i, target, scale));
+        dx[i] = E::put(i == target ? s.at_target : s.of(E::get(x[i])));
     }
     for (int first = threadIdx.x; first < c.accesses; first += T * U) {
         raw<E, W> v[U];
@@ -153,15 +168,24 @@ SC_DEVICE void grad_row(typename E::type *dx, const typename E::type *x, int col
             if (first + u * T >= c.accesses) continue;
             float out[W];
 #pragma unroll
-            for (int k = 0; k < W; k++) out[k] = e.of(v[u].get(k)) * scale;
+            for (int k = 0; k < W; k++) out[k] = s.of(v[u].get(k));
             if (target >= i && target < i + W) {
 #pragma unroll
-                for (int k = 0; k < W; k++) out[k] = slope<E>(e.of(v[u].get(k)), i + k, target, scale);
+                for (int k = 0; k < W; k++) out[k] = i + k == target ? s.at_target : out[k];
             }
             v[u].put(out);
             v[u].store(dx + i);
         }
     }
+}
+
+/* Of any two rows. In place or not: a thread writes the elements that it has read. */
+template <class E, int T>
+SC_DEVICE void put_row(typename E::type *dx, const typename E::type *x, int cols, int target, const slopes<E> &s) {
+    if ((uintptr_t)x % 16 == (uintptr_t)dx % 16)
+        grad_row<E, T>(dx, x, cols, target, s);
+    else
+        for (int c = threadIdx.x; c < cols; c += T) dx[c] = E::put(c == target ? s.at_target : s.of(E::get(x[c])));
 }
 
 template <class E>
@@ -175,17 +199,13 @@ __global__ void __launch_bounds__(BLOCK)
         return;
     }
     const type *x = (const type *)a.x + row_at(a.rows, row);
-    float scale = (float)((double)load_any(g, g_dtype, 0) / (double)record->count[a.slot]), lse = a.lse[row];
-    if ((uintptr_t)x % 16 == (uintptr_t)dx % 16) {
-        grad_row<E>(dx, x, a.cols, (int)target, lse, scale);
-    } else {
-        powers<E> e(lse);
-        for (int c = threadIdx.x; c < a.cols; c += BLOCK)
-            dx[c] = E::put(slope<E>(e.of(E::get(x[c])), c, (int)target, scale));
-    }
+    float scale = (float)((double)load_any(g, g_dtype, 0) / (double)record->count[a.slot]), most = a.most[row];
+    float own = target >= 0 && target < a.cols ? powers<E>(most).of(E::get(x[target])) : 0;
+    __syncthreads(); /* all have it before it is written over */
+    put_row<E, BLOCK>(dx, x, a.cols, (int)target, slopes<E>(most, own, a.rest[row], scale));
 }
 
-/* Both, in place or not. A thread writes the elements that it has read, but the target's may be another's. */
+/* Both. The target's logit may be another thread's, who writes over it. */
 template <class E>
 __global__ void __launch_bounds__(BOTH_BLOCK, 2)
     losses_and_grads(loss_task a, const void *g, int g_dtype, const sc_record *record) {
@@ -199,18 +219,13 @@ __global__ void __launch_bounds__(BOTH_BLOCK, 2)
         return;
     }
     const type *x = (const type *)a.x + row_at(a.rows, row);
-    float at_target = target >= 0 && target < a.cols ? E::get(x[target]) : NAN;
-    partial<E> p = over_block<E, T>(over_row<E, T>(x, a.cols)); /* everybody has at_target after it */
-    float lse = or_zero(p.most) + sc_log(p.sum);
+    bool inside = target >= 0 && target < a.cols;
+    float at_target = inside ? E::get(x[target]) : NAN;
+    partial<E> p = over_block<E, T>(over_row<E, T>(x, a.cols, inside ? (int)target : -1)); /* all have at_target */
+    float most = or_zero(p.most), own = inside ? powers<E>(most).of(at_target) : 0;
     float scale = (float)((double)load_any(g, g_dtype, 0) / (double)record->count[a.slot]);
-    if (threadIdx.x == 0) a.losses[row] = lse - at_target;
-    if ((uintptr_t)x % 16 == (uintptr_t)dx % 16) {
-        grad_row<E, T>(dx, x, a.cols, (int)target, lse, scale);
-    } else {
-        powers<E> e(lse);
-        for (int c = threadIdx.x; c < a.cols; c += T)
-            dx[c] = E::put(slope<E>(e.of(E::get(x[c])), c, (int)target, scale));
-    }
+    if (threadIdx.x == 0) a.losses[row] = row_loss(at_target - most, own, p.sum);
+    put_row<E, T>(dx, x, a.cols, (int)target, slopes<E>(most, own, p.sum, scale));
 }
 
 /* What the three ops share; k: the args of any of them. */
@@ -246,7 +261,8 @@ SC_KERNEL(cross_entropy) {
     if (!k->work.p || k->work.shape[0] < sc_cuda_row_sums_bytes(rows))
         sc_unsupported(task, "cross_entropy", "its workspace must hold a float a row");
     loss_task a = loss_task_of(k);
-    a.lse = (float *)k->lse.p;
+    a.most = (float *)k->most.p;
+    a.rest = (float *)k->rest.p;
     a.losses = (float *)k->work.p;
     with_float(task, k->logits.dtype,
                [&](auto e) { SC_LAUNCH(task, row_losses<decltype(e)>, (unsigned)rows, BLOCK, a); });
@@ -258,7 +274,8 @@ SC_KERNEL(cross_entropy_grad) {
     loss_task a = loss_task_of(k);
     a.to = row_space_of(&k->dlogits);
     a.dx = k->dlogits.p;
-    a.lse = (float *)k->lse.p;
+    a.most = (float *)k->most.p;
+    a.rest = (float *)k->rest.p;
     with_float(task, x->dtype, [&](auto e) {
         SC_LAUNCH(task, cross_entropy_grad<decltype(e)>, (unsigned)rows_of(x), BLOCK, a, g->p, g->dtype, task->record);
     });

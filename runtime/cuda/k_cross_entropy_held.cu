@@ -4,9 +4,10 @@
  *
  * A row is held by a cluster of 1, 2, 4 or 8 blocks. A thread has HELD accesses of 16 bytes in registers and up to
  * COPIED more in shared memory, where asynchronous copies put them and no other thread looks at them. Warp w takes its
- * largest logit m_w and s_w = Σ e^(x - m_w), and sends both to every block of the cluster; after the cluster's barrier
- * each warp has m = max m_w and lse = m + log Σ s_w e^(m_w - m), all in the same order. The gradient is made from what
- * is held; the thread that holds the target's logit writes the loss.
+ * largest logit m_w and s_w = Σ e^(x - m_w) without the target's, and sends both to every block of the cluster; after
+ * the cluster's barrier each warp has most = max m_w and rest = Σ s_w e^(m_w - most), all in the same order. The
+ * gradient is made from what is held. Every thread has read the target's logit before that barrier, so it may be
+ * written over after it.
  *
  * While a block waits, others of its multiprocessor load or store: of MOST_THREADS threads there is room for two, of
  * fewer for more. Ignored rows are not read: that the others wait for their target before they load costs them 0.5 %.
@@ -141,19 +142,25 @@ template <class E> struct part {
 #pragma unroll
         for (int k = 0; k < 8; k++) *sum += e.of(v.get(k));
     }
-    SC_DEVICE float sum(float most) const {
+    static SC_DEVICE void add_others(float *sum, const powers<E> &e, const access &v, int at) {
+#pragma unroll
+        for (int k = 0; k < 8; k++) *sum += k == at ? 0 : e.of(v.get(k));
+    }
+    /* Of all but element `at` of access `target`, as this thread counts; -1: none of its. */
+    SC_DEVICE float sum(float most, int target, int at) const {
         powers<E> e(or_zero(most));
         float sum = 0;
 #pragma unroll
-        for (int i = 0; i < HELD; i++) add(&sum, e, held[i]);
+        for (int i = 0; i < HELD; i++) i *step == target ? add_others(&sum, e, held[i], at) : add(&sum, e, held[i]);
 #pragma unroll 2
-        for (int i = 0; i < copies; i++) add(&sum, e, copy(i));
+        for (int i = 0; i < copies; i++)
+            (HELD + i) * step == target ? add_others(&sum, e, copy(i), at) : add(&sum, e, copy(i));
         return sum;
     }
 };
 
-/* The cluster's log Σ e^x from each warp's largest and sum, after cluster_begin. */
-template <class E> SC_DEVICE float cluster_lse(float most, float sum) {
+/* The cluster's largest (0 where all are -inf) and sum from each warp's, after cluster_begin. */
+template <class E> SC_DEVICE float2 cluster_sums(float most, float sum) {
     __shared__ float2 sent[MOST_BLOCKS * (MOST_THREADS / WARP)];
     int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
     int blocks = cluster_blocks(), all = blocks * warps;
@@ -172,27 +179,20 @@ template <class E> SC_DEVICE float cluster_lse(float most, float sum) {
     powers<E> e(most);
     sum = 0;
     for (int i = lane; i < all; i += WARP) sum += sent[i].y * e.of(sent[i].x);
-    return most + sc_log(warp_sum(sum));
+    return make_float2(most, warp_sum(sum));
 }
 
 template <class E> struct gradient {
-    powers<E> e;
-    float lse, scale;
+    slopes<E> s;
     int target, at; /* the target's access, as the thread counts; its place there */
-    float *loss;
 
     SC_DEVICE void store(uint4 *dx, raw<E, 8> v, int access) const {
         float out[8];
 #pragma unroll
-        for (int k = 0; k < 8; k++) out[k] = e.of(v.get(k)) * scale;
+        for (int k = 0; k < 8; k++) out[k] = s.of(v.get(k));
         if (access == target) {
-            float x = 0;
 #pragma unroll
-            for (int k = 0; k < 8; k++) {
-                out[k] = slope<E>(e.of(v.get(k)), k, at, scale);
-                x = k == at ? v.get(k) : x;
-            }
-            *loss = lse - x;
+            for (int k = 0; k < 8; k++) out[k] = k == at ? s.at_target : out[k];
         }
         v.put(out);
         store_once(dx, v.w);
@@ -217,11 +217,15 @@ template <class E> __global__ void __launch_bounds__(MOST_THREADS, 2) held_losse
     p.step = step;
     p.copies = h.copies - (mine + (HELD + h.copies - 1) * step >= h.accesses); /* the last may be missing */
     p.load((const uint4 *)a.x + row_at(a.rows, row) / 8 + mine);
-    float scale = (float)((double)load_any(h.g, h.g_dtype, 0) / (double)h.record->count[a.slot]);
-    float most = warp_max(p.most()), lse = cluster_lse<E>(most, warp_sum(p.sum(most)));
     bool inside = target >= 0 && target < a.cols;
-    if (mine == 0 && !inside) a.losses[row] = NAN;
-    gradient<E> d = {powers<E>(lse), lse, scale, inside ? target / 8 - mine : -1, target % 8, a.losses + row};
+    float at_target = inside ? E::get(((const typename E::type *)a.x)[row_at(a.rows, row) + target]) : NAN;
+    int own = inside ? target / 8 - mine : -1;
+    float scale = (float)((double)load_any(h.g, h.g_dtype, 0) / (double)h.record->count[a.slot]);
+    float largest = warp_max(p.most());
+    float2 sums = cluster_sums<E>(largest, warp_sum(p.sum(largest, own, target % 8)));
+    float power = inside ? powers<E>(sums.x).of(at_target) : 0;
+    if (mine == 0) a.losses[row] = row_loss(at_target - sums.x, power, sums.y);
+    gradient<E> d = {slopes<E>(sums.x, power, sums.y, scale), own, target % 8};
 #pragma unroll
     for (int i = 0; i < HELD; i++) d.store(dx + (int64_t)i * step, p.held[i], i * step);
     dx += (int64_t)HELD * step;

@@ -160,17 +160,19 @@ static void tokens_of(const sizes &s, int64_t n) {
               few = described(INT32, {some});
     time_kernel(label(s, "cross_entropy"),
                 sc_cross_entropy_args{.loss = one,
-                                      .lse = row,
+                                      .most = row,
+                                      .rest = row,
                                       .logits = l,
                                       .targets = few,
                                       .work = work_of(some * 4),
                                       .ignore = -100,
                                       .count = 1},
                 logits * part);
-    time_kernel(label(s, "cross_entropy_grad"),
-                sc_cross_entropy_grad_args{
-                    .dlogits = l, .g = one, .logits = l, .targets = few, .lse = row, .ignore = -100, .count = 1},
-                2 * logits * part);
+    time_kernel(
+        label(s, "cross_entropy_grad"),
+        sc_cross_entropy_grad_args{
+            .dlogits = l, .g = one, .logits = l, .targets = few, .most = row, .rest = row, .ignore = -100, .count = 1},
+        2 * logits * part);
     time_kernel(label(s, "cross_entropy_grads"),
                 sc_cross_entropy_grads_args{.dlogits = l,
                                             .loss = one,

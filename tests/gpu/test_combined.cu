@@ -148,7 +148,87 @@ static void loss_trial(int d, const loss_case &c, bool in_place) {
     t.expect("dx", dx, want, 1e-3, 1e-5);
 }
 
+/* Small losses and large logits: each loss and each element of the gradient to a few ulp of its own. One row a task, so
+ * that the gradient of cross_entropy alone shows as well. `shift`: elements before the row. */
+struct small_loss {
+    double target, second, others; /* logits that every dtype has: the target's, its neighbour's, the rest */
+};
+static void small_loss_trial(int d, int64_t cols, int64_t at, const small_loss &c, int shift, bool in_place) {
+    pool p;
+    tensor &x = p.random(d, {1, cols}, {}, shift, 1), &target = p.integers({1}, 0, 1), &g = p.random(FP32, {});
+    for (int64_t i = 0; i < cols; i++) put(x, i, i == at ? c.target : i == (at + 1) % cols ? c.second : c.others);
+    put(target, 0, (double)at);
+    put(g, 0, record.count[1]);
+    double most = -INFINITY, others = 0;
+    for (double v : x.x) most = fmax(most, v);
+    for (int64_t i = 0; i < cols; i++) others += i == at ? 0 : exp(x.x[i] - most);
+    double own = x.x[at] - most, all = others + exp(own);
+    numbers loss = {own == 0 ? log1p(others) : log(all) - own}, want(cols);
+    for (int64_t i = 0; i < cols; i++) {
+        want[i] = i == at ? -others / all : exp(x.x[i] - most) / all;
+        if (fabs(want[i]) < (d == FP16 ? 6e-5 : 1e-36)) want[i] = 0; /* subnormal in this dtype, at most */
+    }
+    double little = d == FP16 ? 1e-1 : 1e-30; /* of a subnormal's error */
+    std::string shape =
+        text_of(" %s[1,%lld] of %g, %g, %g at %lld%s%s", dtype_text(d), (long long)cols, c.target, c.second, c.others,
+                (long long)at, shift ? " shifted" : "", in_place ? " in place" : "");
+    tensor &sum = p.empty(FP32, {}), &top = p.empty(FP32, {1}), &rest = p.empty(FP32, {1}), &work = p.work(4);
+    tensor &once = p.empty(d, {1, cols}), &both = in_place ? x : p.empty(d, {1, cols}), &each = p.empty(FP32, {1});
+    {
+        trial t("cross_entropy" + shape, sc_cross_entropy_args{.loss = sum.t,
+                                                               .most = top.t,
+                                                               .rest = rest.t,
+                                                               .logits = x.t,
+                                                               .targets = target.t,
+                                                               .work = work.t,
+                                                               .ignore = -100,
+                                                               .count = 1});
+        t.run();
+        t.expect("loss", sum, {loss[0] / record.count[1]}, 0, 3e-6);
+        t.expect("most", top, {most}, -1);
+    }
+    {
+        trial t("cross_entropy_grad" + shape, sc_cross_entropy_grad_args{.dlogits = once.t,
+                                                                         .g = g.t,
+                                                                         .logits = x.t,
+                                                                         .targets = target.t,
+                                                                         .most = top.t,
+                                                                         .rest = rest.t,
+                                                                         .ignore = -100,
+                                                                         .count = 1});
+        t.run();
+        t.expect("dx", once, want, little, 5e-6);
+    }
+    trial t("cross_entropy_grads" + shape, sc_cross_entropy_grads_args{.dlogits = both.t,
+                                                                       .loss = sum.t,
+                                                                       .losses = each.t,
+                                                                       .g = g.t,
+                                                                       .logits = x.t,
+                                                                       .targets = target.t,
+                                                                       .ignore = -100,
+                                                                       .count = 1});
+    t.run();
+    t.expect("losses", each, loss, 0, 3e-6);
+    t.expect("dx", both, want, little, 5e-6);
+}
+static void small_losses() {
+    static const small_loss cases[] = {
+        {16, 0, 0},      {12.5, 0.25, 0},  {50, 0, -1},          {12582912, 12582912, 12582912},
+        {4096, 4096, 0}, {-8192, 8192, 0}, {8192, 8192, -24576}, {0, 40, -5}};
+    for (int d : floats)
+        for (const small_loss &c : cases) {
+            if (d == FP16 && c.target > 6e4) continue; /* infinite there */
+            small_loss_trial(d, 5, 0, c, 0, false);
+            small_loss_trial(d, 1003, 1002, c, 1, true); /* a single element at the end */
+            small_loss_trial(d, 1003, 0, c, 1, false);   /* before the first access */
+            small_loss_trial(d, 4096, 1029, c, 0, true);
+            small_loss_trial(d, 16384, 4711, c, 0, true);                /* held: in registers */
+            if (!quick) small_loss_trial(d, 151936, 151930, c, 0, true); /* in shared memory, another block's */
+        }
+}
+
 static void losses() {
+    small_losses();
     static const loss_case cases[] = {
         {9, 50},    {13, 1000},        {5, 5037, 1},           {5, 3},        {7, 1001, 0, 7, true},
         {5, 16384}, {6, 20488, 8, 16}, {7, 30000, 0, 0, true}, {3, 16392, 1}, {3, 76800}};

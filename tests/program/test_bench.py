@@ -30,6 +30,37 @@ def test_unknown_workloads_are_refused():
         check(rc == 1 and "'%s' is no workload" % name in err and "gpt2-124m" in err, "exit %d: %s" % (rc, err))
 
 
+# Notes what it is called with; as `predict` it answers.
+STUB = """#!/usr/bin/env python3
+import json, sys
+with open(%r, "a") as f:
+    f.write(json.dumps(sys.argv[1:]) + "\\n")
+if sys.argv[1] == "build":
+    open(sys.argv[sys.argv.index("-o") + 1], "w").close()
+else:
+    print(json.dumps({"prediction": {"arena_bytes": 1, "step_us": 1}}))
+"""
+
+
+def test_a_workload_has_one_plan():
+    """gpu.py predicts with the program that it has built, for the device that it was told; times.py judges no program by another's plan."""
+    folder = scratch("one-plan")
+    calls, stub, made = os.path.join(folder, "calls"), os.path.join(folder, "shardc"), os.path.join(folder, "made")
+    with open(stub, "w") as f:
+        f.write(STUB % calls)
+    os.chmod(stub, 0o755)
+    name = "gpt2-124m-1x2x64"
+    must([sys.executable, os.path.join(ROOT, "bench", "gpu.py"), "build", "--shardc", stub, "--device", "a100", "--arch", "sm_80", "-o", made, name])
+    built, told = [json.loads(line) for line in open(calls)]
+    check(built[0] == "build" and built[built.index("--device") + 1] == "a100" and built[built.index("--arch") + 1] == "sm_80", "built with %s" % built)
+    check(told == ["predict", os.path.join(made, name), "--format", "json"], "predicted with %s" % told)
+    steps = os.path.join(folder, "steps.json")
+    with open(steps, "w") as f:
+        json.dump({"fit": [], "judge": [name], "runs": {name: {"device": "a100", "median": 1.0}}}, f)
+    rc, _, err = command([sys.executable, os.path.join(ROOT, "bench", "times.py"), "judge", "--device", "h100", steps])
+    check(rc == 1 and "%s was built for a100" % name in err, "exit %d: %s" % (rc, err))
+
+
 def test_the_trace_counts_overlap_and_gaps():
     """Two launches of a graph: 100 us of compute, communication from 60 to 160 us, nothing from 160 to 170, compute to 180."""
     path = os.path.join(scratch("trace"), "trace.1")

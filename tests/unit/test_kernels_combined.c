@@ -210,8 +210,9 @@ Test(combined, cross_entropy) {
         int64_t rows = 21, cols = 2305;
         sc_tensor x = filled(tensor(d, 2, LIST(rows, cols), LIST(cols + 3, 1)), 12, 5),
                   g = filled(T_(SC_REAL, 1), 0, 0.5);
-        sc_tensor target = integers(T_(INT32, rows), 0, cols), loss = T_(SC_REAL, 1), lse = T_(SC_REAL, rows);
-        sc_tensor loss2 = T_(SC_REAL, 1), losses = T_(SC_REAL, rows), dx = T_(d, rows, cols), dx2 = T_(d, rows, cols);
+        sc_tensor target = integers(T_(INT32, rows), 0, cols), loss = T_(SC_REAL, 1), most = T_(SC_REAL, rows);
+        sc_tensor loss2 = T_(SC_REAL, 1), losses = T_(SC_REAL, rows), rest = T_(SC_REAL, rows);
+        sc_tensor dx = T_(d, rows, cols), dx2 = T_(d, rows, cols);
         ((int32_t *)target.p)[4] = -100;
         sc_cross_entropy_grads_args both = {.dlogits = dx2,
                                             .loss = loss2,
@@ -221,9 +222,10 @@ Test(combined, cross_entropy) {
                                             .targets = target,
                                             .ignore = -100,
                                             .count = 1};
-        run(cross_entropy, .loss = loss, .lse = lse, .logits = x, .targets = target, .ignore = -100, .count = 1);
-        run(cross_entropy_grad, .dlogits = dx, .g = g, .logits = x, .targets = target, .lse = lse, .ignore = -100,
+        run(cross_entropy, .loss = loss, .most = most, .rest = rest, .logits = x, .targets = target, .ignore = -100,
             .count = 1);
+        run(cross_entropy_grad, .dlogits = dx, .g = g, .logits = x, .targets = target, .most = most, .rest = rest,
+            .ignore = -100, .count = 1);
         run_args(cross_entropy_grads, &both);
         cr_assert(val(&loss, 0) == val(&loss2, 0), "the loss");
         for (int64_t i = 0; i < rows * cols; i++) cr_assert(val(&dx, i) == val(&dx2, i), "gradient [%ld]", (long)i);
