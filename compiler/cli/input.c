@@ -4,6 +4,7 @@
 #include "../cost/timeline.h"
 #include "../frontend/frontend.h"
 #include "../ir/device.h"
+#include "../ir/training.h"
 #include "../lower/lower.h"
 #include "../pipeline.h"
 #include "../report/report.h"
@@ -132,6 +133,7 @@ Plan *cli_compile(Arena *a, const Options *o, const char *input, const char *ent
     p.quick = !o->dump_after && !getenv("SHARDC_CHECK");
     remark_enable(!estimate && !o->quiet);
     Graph *g = frontend_load(a, &f);
+    if (o->one_microbatch) g->training->accumulate = 1;
     pipeline_lower(g, d, &p);
     tell_unsharded(g);
     remark_enable(!o->quiet);
