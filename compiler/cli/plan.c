@@ -216,7 +216,7 @@ static void draw(Arena *a, const Options *o, const Context *c, const PlannerCurv
     ChartSeries series = {.x = x, .y = y, .label = label, .n = curve->n, .steps = true};
     const char *world = arena_printf(a, "%s, %d rank%s of %s", basename(c->input), o->world ? o->world : 1,
                                      o->world > 1 ? "s" : "", o->device ? o->device : "cpu");
-    Chart chart = {.title = arena_printf(a, "Fastest step within a budget: %s", world),
+    Chart chart = {.title = arena_printf(a, "Fastest step found within a budget: %s", world),
                    .x = "arena, GiB",
                    .y = "predicted step, ms",
                    .series = &series,

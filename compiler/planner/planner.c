@@ -462,9 +462,9 @@ static bool is_small(const Search *s) {
  * In small models these are all tried, so that what fits a budget is known of every larger one; else up to NEAR_MISSES:
  * with 2, Llama-3 8B on 8 GPUs at 45 % of its arena has a gap of 2.1 %, with 4 of 1.7 (bench/planner.py). */
 enum { NEAR_MISSES = 4 };
-static int settle(Search *s, int64_t budget) {
+static int settle(Search *s, int64_t budget, int misses) {
     for (int missed = 0;;) {
-        int best = fastest(s, budget), next = is_small(s) || missed < NEAR_MISSES ? nearly_fits(s, budget, best) : -1;
+        int best = fastest(s, budget), next = is_small(s) || missed < misses ? nearly_fits(s, budget, best) : -1;
         missed += next >= 0;
         if (next < 0) next = best;
         if (next < 0 || s->tried.at[next].whole) return next;
@@ -630,9 +630,9 @@ PlannerResult planner_search(Arena *a, const PlannerInput *in) {
     prepare(&s);
     PlannerResult r = {.budget = s.budget};
     search(&s);
-    int best = settle(&s, s.budget);
+    int best = settle(&s, s.budget, NEAR_MISSES);
     r.least = best < 0 ? smallest(&s) : 0;
-    if (best < 0 && r.least <= s.budget) best = settle(&s, s.budget);
+    if (best < 0 && r.least <= s.budget) best = settle(&s, s.budget, NEAR_MISSES);
     r.without = planned(&s, 0);
     r.floor_us = floor_us(&s);
     r.estimate_us = estimate_us(&s, s.budget);
@@ -670,7 +670,7 @@ PlannerCurve planner_curve(Arena *a, const PlannerInput *in, int points) {
         if (!is_small(&s)) refine(&s, s.budget);
     }
     for (int i = 0, before = -1; i < points; i++) { /* all plans count for every budget that they fit */
-        int best = settle(&s, budgets[i]);
+        int best = settle(&s, budgets[i], 0);
         if (best < 0 || best == before) continue;
         if (before >= 0 && s.tried.at[best].o.step_us >= s.tried.at[before].o.step_us) continue;
         c.points[c.n++] = planned(&s, best);
