@@ -65,15 +65,19 @@ static const Command commands[] = {
      "The arena is exact: the program allocates it once, at start. Library lines are what lies outside it.",
      1, 1, command_predict},
     {PLAN, "plan", "MODEL.lua",
-     "Choose what to recompute, offload, keep gathered and hold on the host, so that the predicted step is fastest "
+     "Look for what to recompute, offload, keep gathered and hold on the host, so that the predicted step is fastest "
      "while the placed arena fits. Writes the choice as a policy file. Exit 1 where nothing fits."
      "\vExample:\n  shardc plan models/llama3.lua --set size=8b --world 4 --device h200 \\\n"
      "      --budget 60GiB -o 8b.lua\n"
      "  shardc build models/llama3.lua --set size=8b --world 4 --device h200 \\\n"
      "      --policy 8b.lua\n"
      "  shardc plan models/gpt2.lua --device h200 --curve=gpt2.svg\n\n"
-     "Every plan is compiled, placed and simulated before it is chosen. The gap says how much faster a plan of these "
-     "choices could be at most.",
+     "Every plan is compiled, placed and simulated before it is chosen. The result is the fastest plan found: the "
+     "search "
+     "does not try every policy. Its estimate of the fastest may be wrong either way; that products and attention "
+     "alone "
+     "take so long is certain for every plan. On the cpu target activations are not offloaded, since its arena is host "
+     "memory; one rank has nothing to reshard or to prefetch.",
      1, 1, command_plan},
     {INSPECT, "inspect", "MODEL.lua|PLAN.json|BINARY",
      "Print the schedule, an event a line: id, stream, op, phase, module, what it reads and writes, what it waits for, "
@@ -382,8 +386,8 @@ static const Option options[] = {
     {PLAN, 'o', "output", "FILE", 3, "Write the policy file, replacing it; refused if the command reads FILE",
      .take = take_text, TO(out)},
     {PREDICT | PLAN | BUILD | RUN | DIFF, 0, "budget", "BYTES", 4,
-     "Choose policies for the fastest step whose arena has at most so many bytes: 60GiB, 80GB; for plan: what the "
-     "device leaves unless given",
+     "Choose policies for the fastest step found whose arena has at most so many bytes: 60GiB, 80GB; for plan: what "
+     "the device leaves unless given",
      .take = take_bytes, TO(budget)},
     {PREDICT | PLAN | BUILD | RUN | DIFF, 0, "keep", "CHOICE[=none]", 4,
      "Leave recompute, offload, reshard, prefetch or state as the model has it, or (=none) do nothing of it; may be "
@@ -435,12 +439,12 @@ static const Option options[] = {
     {PREDICT, 0, "svg", "FILE", 5, "Draw the sweep: tokens a second and arena over the last key that has numbers",
      .take = take_text, TO(svg)},
     {PREDICT, 0, "max", "KEY", 5,
-     "Find the largest value of a whole-numbered option, such as batch, that fits the device (or --budget) as the "
-     "model "
-     "is. Exit 1 where 1 does not fit",
+     "Look for the largest value of a whole-numbered option, such as batch, that fits the device (or --budget) as the "
+     "model is, and say which larger ones were tried. Values that do not compile are skipped. Exit 1 where none is "
+     "found",
      .take = take_text, TO(max)},
     {PREDICT, 0, "best", "KEY", 5,
-     "Find the value with most tokens a second, where each is planned within the device's memory (or --budget)",
+     "Look for the value with most tokens a second, where each is planned within the device's memory (or --budget)",
      .take = take_text, TO(best)},
     {EXPLAIN, 0, "program", "NAME", 4, "Of this program; training unless given", .take = take_text, TO(program)},
     {INSPECT, 0, "program", "NAME", 4, "Only this program: micro, eval, ...", .take = take_text, TO(program)},
@@ -578,7 +582,7 @@ static void usage(FILE *f) {
           "  shardc build MODEL.lua      compile a model to a training program\n"
           "  shardc run MODEL.lua -- ... build it and train\n"
           "  shardc predict INPUT        memory to the byte and time of a step\n"
-          "  shardc plan MODEL.lua       the fastest policies within a budget of memory\n"
+          "  shardc plan MODEL.lua       fast policies within a budget of memory\n"
           "  shardc inspect INPUT        the schedule, an event a line\n"
           "  shardc explain INPUT ID     who made an event or a storage, and why\n"
           "  shardc verify INPUT         prove the schedule sound\n"

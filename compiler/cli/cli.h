@@ -41,6 +41,7 @@ struct Options {
     int nsweep;
     const char *svg, *max, *best; /* predict: the sweep's picture; keys whose largest or best value is wanted */
     bool quiet;                   /* remarks are not printed */
+    bool one_microbatch;          /* whatever the model accumulates: the planner's */
     const char *curve_svg;        /* a file for its picture, or NULL */
     char **rest;                  /* run: what follows --, for the program */
     int nrest;

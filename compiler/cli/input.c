@@ -153,6 +153,7 @@ Plan *cli_compile(Arena *a, const Options *o, const char *input, const char *ent
     p.quick = !o->dump_after && !getenv("SHARDC_CHECK");
     remark_enable(!estimate && !o->quiet);
     Graph *g = frontend_load(a, &f);
+    if (o->one_microbatch) g->training->accumulate = 1;
     pipeline_lower(g, d, &p);
     tell_unsharded(g);
     tell_narrow_sums(g);

@@ -17,9 +17,12 @@ typedef struct {
     const char *input;
 } Context;
 
-static Plan *compile(Arena *a, const void *context, const char *entries, bool estimate) {
+static Plan *compile(Arena *a, const void *context, const char *entries, PlannerHow how) {
     const Context *c = context;
-    return cli_compile(a, c->o, c->input, entries, estimate);
+    Options o = *c->o;
+    o.one_microbatch = how.one;
+    o.quiet |= how.quiet;
+    return cli_compile(a, &o, c->input, entries, how.estimate);
 }
 
 static PlannerChoices choices(const Options *o) {
@@ -86,10 +89,11 @@ static _Noreturn void nothing_fits(Arena *a, const PlannerResult *r) {
     if (r->least == INT64_MAX)
         fail(NOWHERE, "nothing fits: the compiler refuses every policy that --keep leaves; give fewer of it");
     fail(NOWHERE,
-         "nothing fits in %s of arena: the smallest arena found is %s (%s B); give --budget %s, more ranks (--world), "
-         "or a smaller batch",
-         figure_bytes(a, (double)r->budget), figure_bytes(a, (double)r->least), figure_grouped(a, (double)r->least),
-         budget_text(a, r->least));
+         "nothing fits in %s of arena among the %d plans placed: the smallest arena found is %s (%s B); give --budget "
+         "%s, "
+         "more ranks (--world), or a smaller batch",
+         figure_bytes(a, (double)r->budget), r->tried, figure_bytes(a, (double)r->least),
+         figure_grouped(a, (double)r->least), budget_text(a, r->least));
 }
 
 Plan *cli_fastest(Arena *a, const Options *o, const char *input, int64_t *least) {
@@ -167,13 +171,12 @@ static void plan_text(Arena *a, const Options *o, const PlannerResult *r) {
     const char *trust = report_trust(a, p);
     printf("  step     %s%s%s%s, exposed communication %.1f %%", figure_time(a, r->best.step_us), *trust ? " (" : "",
            trust, *trust ? ")" : "", 100 * r->best.exposed_us / r->best.step_us);
-    double bound = fmin(r->bound_us, r->best.step_us);
-    if (r->bound_us > 0)
-        printf("; no plan of these choices takes less than %s: gap %.1f %%", figure_time(a, bound),
-               100 * (r->best.step_us / bound - 1));
+    if (r->estimate_us > 0) printf("; an estimate of the fastest is %s", figure_time(a, r->estimate_us));
     printf("\n  as the model says: step %s, arena %s%s\n", figure_time(a, r->without.step_us),
            figure_bytes(a, (double)r->without.arena), r->without.arena > r->budget ? ", which does not fit" : "");
-    printf("  %d plans were placed\n", r->tried);
+    printf("  the fastest found of %d plans that were placed; products and attention alone take %s in every plan\n",
+           r->tried, figure_time(a, r->floor_us));
+    for (int i = 0; i < r->nnot_tried; i++) printf("  not tried: %s\n", r->not_tried[i]);
     if (!o->out) printf("policy (-o FILE writes it,%s --policy FILE uses it):\n%s", stands_over(a, o), r->best.entries);
 }
 
@@ -213,7 +216,7 @@ static void draw(Arena *a, const Options *o, const Context *c, const PlannerCurv
     ChartSeries series = {.x = x, .y = y, .label = label, .n = curve->n, .steps = true};
     const char *world = arena_printf(a, "%s, %d rank%s of %s", basename(c->input), o->world ? o->world : 1,
                                      o->world > 1 ? "s" : "", o->device ? o->device : "cpu");
-    Chart chart = {.title = arena_printf(a, "Fastest step within a budget: %s", world),
+    Chart chart = {.title = arena_printf(a, "Fastest step found within a budget: %s", world),
                    .x = "arena, GiB",
                    .y = "predicted step, ms",
                    .series = &series,
@@ -269,7 +272,11 @@ static void plan(Arena *a, const Options *o, const Context *c) {
     }
     cJSON *all = planned_json(&r.best);
     cJSON_AddNumberToObject(all, "budget_bytes", (double)r.budget);
-    cJSON_AddNumberToObject(all, "bound_us", r.bound_us);
+    cJSON_AddNumberToObject(all, "plans_placed", r.tried);
+    cJSON *not_tried = cJSON_AddArrayToObject(all, "not_tried");
+    for (int i = 0; i < r.nnot_tried; i++) cJSON_AddItemToArray(not_tried, cJSON_CreateString(r.not_tried[i]));
+    cJSON_AddNumberToObject(all, "bound_us", r.floor_us);
+    cJSON_AddNumberToObject(all, "estimate_us", r.estimate_us);
     cJSON_AddItemToObject(all, "as_the_model_says", planned_json(&r.without));
     points_print_json(stdout, all);
 }

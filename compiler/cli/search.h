@@ -1,4 +1,4 @@
-/* The largest value of a whole-numbered option that fits, without its plan being changed.
+/* The largest value found of a whole-numbered option that fits, without its plan being changed.
  * Relies on: points.h.
  * Relied on by: search.c, advice.c. */
 #ifndef SHARDC_SEARCH_H
@@ -7,13 +7,20 @@
 #include "points.h"
 
 typedef struct {
-    int64_t value; /* 0: not even 1 fits */
-    Points around; /* value - 1, value and value + 1, as far as there are such, with full effort */
+    int64_t value;          /* 0: not even the smallest that compiles fits */
+    int64_t tried_to;       /* every value above `value` up to this one was tried with full effort: none fits */
+    int64_t refused;        /* of them do not compile */
+    const int64_t *further; /* larger ones that were tried: none fits */
+    int nfurther;
+    int64_t hole;  /* a smaller value that does not fit; 0: none was met */
+    Points around; /* the one below that compiles, as far as known, `value`, and one above that does not fit, with full
+                      effort */
 } SearchLargest;
 
-/* Doubles `from`, then bisects; `below` (0: unknown) is known not to fit. Fits means --budget, or the device. Estimates
- * steer; the value and the one above it are confirmed with full effort. What the model refuses counts as too large.
- * Fails where a larger value fits than one that does not, and where the option does not change the arena. */
+/* Doubles `from`, goes on for some values beyond the first that is too large, then bisects; `below` (0: unknown) is
+ * known not to fit. Fits means --budget, or the device. Values that the model refuses are skipped. Estimates steer; the
+ * value and those next to it are confirmed with full effort. Fails where the option does not change the arena, or where
+ * there is no end to values that fit. */
 SearchLargest search_largest(Arena *a, const Options *o, const char *key, int64_t from, int64_t below);
 
 /* The option's value in a plan. False: there is no such option, or it is no whole number from 1 on. */

@@ -400,6 +400,10 @@ static int region_of(const PlanProgram *p, const Blocks *b, int block) {
     return 0;
 }
 
+bool blocks_can_offload(const Device *d) {
+    return d->host_bandwidth > 0 && !strcmp(d->target, "cuda");
+}
+
 double blocks_options(Arena *a, Blocks *b, const Plan *marked, const Device *d, bool recompute, bool offload) {
     const PlanProgram *p = training_program(marked);
     Map *kinds = map_new(a);
@@ -419,7 +423,7 @@ double blocks_options(Arena *a, Blocks *b, const Plan *marked, const Device *d, 
         in->bus = fmin(d->host_bandwidth, fmin(d->host_writes > 0 ? d->host_writes / ranks : INFINITY,
                                                d->host_reads > 0 ? d->host_reads / ranks : INFINITY));
         int region = region_of(p, b, i);
-        bool host = offload && d->host_bandwidth > 0 && !strcmp(d->target, "cuda");
+        bool host = offload && blocks_can_offload(d);
         if (region && look_inside(in, p, b->at.at[i].path, region)) {
             options.at[0].kept = price(in, (char[MOST_VALUES]){0}).kept;
             enumerate(in, &options, recompute, host, 0.8 * forward_us / b->at.n);

@@ -39,6 +39,9 @@ const char *blocks_marking(Arena *a, const Blocks *b);
  * bytes, time and copying. Returns how many microseconds of copying one way hide behind kernels. */
 double blocks_options(Arena *a, Blocks *b, const Plan *marked, const Device *d, bool recompute, bool offload);
 
+/* Whether plans for this device may copy activations to the host. */
+bool blocks_can_offload(const Device *d);
+
 /* Index of the block that a module's path lies in; -1: none. */
 int blocks_of_path(const Blocks *b, const char *path);
 

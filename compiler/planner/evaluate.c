@@ -91,7 +91,20 @@ static void add_program(Arena *a, const Plan *p, int program, const Blocks *b, O
     for (int i = 0; i < n; i++) at_least(&o->blocks[i].kept, kept[i]);
 }
 
-Outcome evaluate_plan(Arena *a, const Plan *p, const Blocks *b) {
+/* Every plan runs these kernels on one stream, whatever its policies, and none of them in less time: what runs beside
+ * them and the power limit only make them longer. */
+static double floor_us(const Plan *p, const PlanProgram *g, const Device *d) {
+    bool deterministic = !p->graph || p->graph->deterministic;
+    double us = 0;
+    for (int e = 0; e < g->n; e++) {
+        const Event *ev = &g->events[e];
+        bool counts = device_event_is_arithmetic(ev) && (ev->phase == FORWARD || ev->phase == BACKWARD);
+        if (counts) us += device_event_us(d, ev, device_event_group(p, ev), device_event_here(p, ev), deterministic);
+    }
+    return us;
+}
+
+Outcome evaluate_plan(Arena *a, const Plan *p, const Blocks *b, const Device *d) {
     Outcome o = {.made = true,
                  .arena = p->arena_bytes[ARENA_DEVICE],
                  .host = p->arena_bytes[ARENA_HOST],
@@ -101,13 +114,15 @@ Outcome evaluate_plan(Arena *a, const Plan *p, const Blocks *b) {
     StepFigures step = live_step(p);
     o.step_us = step.step_us;
     o.exposed_us = step.exposed_us;
+    for (int i = 0; i < p->nprograms; i++)
+        if (program_trains(&p->programs[i])) o.floor_us += live_runs(p, i) * floor_us(p, &p->programs[i], d);
     return o;
 }
 
 /* ── compiling candidates ───────────────────────────────────────────────────────────────────────────────────────── */
 typedef struct {
-    PlannerCompile *compile;
-    const void *context;
+    const PlannerInput *in;
+    PlannerHow how;
     const Blocks *b;
     const char *const *entries;
 } Candidates;
@@ -115,14 +130,15 @@ typedef struct {
 static void evaluate(const void *context, int job, FILE *result) {
     const Candidates *c = context;
     Arena *a = arena_new();
-    Outcome o = evaluate_plan(a, c->compile(a, c->context, c->entries[job], true), c->b);
+    const Plan *p = c->in->compile(a, c->in->context, c->entries[job], c->how);
+    Outcome o = evaluate_plan(a, p, c->b, c->in->device);
     fwrite(&o, sizeof o, 1, result);
     fwrite(o.blocks, sizeof *o.blocks, (size_t)c->b->at.n, result);
 }
 
-void evaluate_all(Arena *a, PlannerCompile *compile, const void *context, const Blocks *b, const char *const *entries,
-                  int n, Outcome *out) {
-    Candidates c = {compile, context, b, entries};
+void evaluate_all(Arena *a, const PlannerInput *in, PlannerHow how, const Blocks *b, const char *const *entries, int n,
+                  Outcome *out) {
+    Candidates c = {in, how, b, entries};
     ProcessResult *r = NEW_ARRAY(a, ProcessResult, n + 1);
     size_t blocks = sizeof *out->blocks * (size_t)b->at.n;
     processes_run(a, evaluate, &c, n, r, NULL, NULL);

@@ -17,15 +17,16 @@ typedef struct {
     int64_t host;
     int64_t between;
     double step_us, exposed_us;
+    double floor_us; /* of a step's forward and backward, one after another, with nothing beside them at full clock */
     BlockNeeds *blocks;
 } Outcome;
 
 /* Figures of a plan that still has its graph. */
-Outcome evaluate_plan(Arena *a, const Plan *p, const Blocks *b);
+Outcome evaluate_plan(Arena *a, const Plan *p, const Blocks *b, const Device *d);
 
 /* Outcomes of `n` texts of entries, side by side in as many processes as there are processors. Each is a compilation of
- * its own with little effort for placement. */
-void evaluate_all(Arena *a, PlannerCompile *compile, const void *context, const Blocks *b, const char *const *entries,
-                  int n, Outcome *out);
+ * its own. */
+void evaluate_all(Arena *a, const PlannerInput *in, PlannerHow how, const Blocks *b, const char *const *entries, int n,
+                  Outcome *out);
 
 #endif

@@ -3,6 +3,7 @@
  * Relies on: blocks.h, chain.h, entries.h, evaluate.h. Relied on by: cli. */
 #include "planner.h"
 #include "../ir/policy.h"
+#include "../report/live.h"
 #include "chain.h"
 #include "entries.h"
 #include "evaluate.h"
@@ -40,20 +41,23 @@ typedef struct {
     int *choice;
 } Variant;
 
+typedef struct Search Search;
+
 typedef struct { /* a text that was compiled */
     const char *entries;
     const int *option; /* by block; NULL: as the model says */
     UnitSetting units;
     Outcome o;
     double promise_us; /* what its chain promised; 0: it was no proposal */
-    bool whole;        /* o is that of `plan`, no estimate */
-    Plan *plan;
+    bool whole;        /* o is that of placement with all effort, no estimate */
+    const Search *of;  /* whose options `option` names: this search, or that for one microbatch */
 } Tried;
 
-typedef struct {
+struct Search {
     Arena *a;
     const PlannerInput *in;
     PlannerChoices free;
+    bool one; /* of one microbatch, whatever the model accumulates */
     Blocks b;
     bool checkpoints; /* may be chosen */
     VEC(Tried) tried;
@@ -66,8 +70,9 @@ typedef struct {
     bool gathered;      /* the model keeps some unit gathered after the forward */
     int ahead;          /* the most units that the model gathers ahead */
     int events;         /* of the model's plan */
+    int microbatches;   /* of a step */
     int64_t budget;
-} Search;
+};
 
 /* ── compiling ──────────────────────────────────────────────────────────────────────────────────────────────────── */
 static int known(const Search *s, const char *entries) {
@@ -76,11 +81,11 @@ static int known(const Search *s, const char *entries) {
     return -1;
 }
 
-/* Of two equally fast ones, to the nanosecond, the one with fewer bytes on the host, then the one with the smaller
+/* Of two equally fast ones, to the picosecond, the one with fewer bytes on the host, then the one with the smaller
  * arena. */
 static bool is_better(const Outcome *x, const Outcome *y) {
-    long long x_ns = llround(x->step_us * 1e3), y_ns = llround(y->step_us * 1e3);
-    if (x_ns != y_ns) return x_ns < y_ns;
+    long long x_ps = llround(x->step_us * 1e6), y_ps = llround(y->step_us * 1e6);
+    if (x_ps != y_ps) return x_ps < y_ps;
     return x->host != y->host ? x->host < y->host : x->arena < y->arena;
 }
 
@@ -99,28 +104,43 @@ typedef struct {
     UnitSetting units;
 } Wanted;
 
-/* Compiles what is new, side by side. index[i]: in s->tried. */
-static void try_all(Search *s, const Wanted *w, int n, int *index) {
+static int *copied(const Search *s, const int *option) {
+    int *copy = NEW_ARRAY(s->a, int, s->b.at.n + 1);
+    memcpy(copy, option, sizeof *copy * (size_t)s->b.at.n);
+    return copy;
+}
+
+/* Placed with little effort, side by side: tried.at[first] and those after it. */
+static void estimate_from(Search *s, int first) {
+    int n = s->tried.n - first;
     const char **texts = NEW_ARRAY(s->a, const char *, n + 1);
     Outcome *found = NEW_ARRAY(s->a, Outcome, n + 1);
-    int first = s->tried.n, fresh = 0;
+    for (int i = 0; i < n; i++) texts[i] = s->tried.at[first + i].entries;
+    evaluate_all(s->a, s->in, (PlannerHow){.estimate = true, .one = s->one}, &s->b, texts, n, found);
+    for (int i = 0; i < n; i++) s->tried.at[first + i].o = found[i];
+    int best = fastest(s, s->budget);
+    if (s->in->tell && !s->one) s->in->tell(s->in->context, s->tried.n, best < 0 ? 0 : s->tried.at[best].o.step_us);
+}
+
+/* Compiles what is new. index[i]: in s->tried. */
+static void try_all(Search *s, const Wanted *w, int n, int *index) {
+    int first = s->tried.n;
     for (int i = 0; i < n; i++) {
-        int *option = NULL;
-        if (w[i].option) {
-            option = NEW_ARRAY(s->a, int, s->b.at.n + 1);
-            memcpy(option, w[i].option, sizeof *option * (size_t)s->b.at.n);
-        }
+        const int *option = w[i].option ? copied(s, w[i].option) : NULL;
         const char *text = entries_text(s->a, &s->b, option, w[i].units);
         index[i] = known(s, text);
         if (index[i] >= 0) continue;
         index[i] = s->tried.n;
-        texts[fresh++] = text;
-        push(&s->tried, s->a, ((Tried){.entries = text, .option = option, .units = w[i].units}));
+        push(&s->tried, s->a, ((Tried){.entries = text, .option = option, .units = w[i].units, .of = s}));
     }
-    evaluate_all(s->a, s->in->compile, s->in->context, &s->b, texts, fresh, found);
-    for (int i = 0; i < fresh; i++) s->tried.at[first + i].o = found[i];
-    int best = fastest(s, s->budget);
-    if (s->in->tell) s->in->tell(s->in->context, s->tried.n, best < 0 ? 0 : s->tried.at[best].o.step_us);
+    estimate_from(s, first);
+}
+
+/* Placed with all effort, as every other command places it. */
+static void place_whole(Search *s, int index) {
+    Tried *t = &s->tried.at[index];
+    evaluate_all(s->a, s->in, (PlannerHow){.one = s->one}, &s->b, &t->entries, 1, &t->o);
+    t->whole = true;
 }
 
 /* ── what options need ──────────────────────────────────────────────────────────────────────────────────────────── */
@@ -169,7 +189,8 @@ static void measure_options(Search *s, const UnitSetting *bases, int nbases) {
             if (!x->made || !all.made) continue;
             memcpy(s->needs[k] + o * b->at.n, x->blocks, sizeof(BlockNeeds) * (size_t)b->at.n);
             double more = fmax(0, x->step_us - all.step_us) / n;
-            s->us[k][o] = l->at[o].offload.n ? fmin(more, l->at[o].us + 0.02 * l->at[o].bus_us) : more;
+            double alone = s->microbatches * (l->at[o].us + 0.02 * l->at[o].bus_us); /* without other blocks' copies */
+            s->us[k][o] = l->at[o].offload.n ? fmin(more, alone) : more;
         }
     }
 }
@@ -265,8 +286,9 @@ static void refine(Search *s, int64_t budget) {
             const double promise = s->tried.at[index[i]].promise_us = promised_us(of[i]);
             bool all_kept = chain_us(&of[i]->chain, of[i]->choice) <= 0;
             bool late = of[i]->hides_us > 0 && o->step_us > 1.01 * promise;
-            if (late) {
+            if (late && o->arena <= budget) {
                 of[i]->chain.bus_us = of[i]->hides_us /= 2;
+                of[i]->high = 0; /* with fewer copies other budgets fit */
                 if (of[i]->hides_us < s->hides_us / 5) of[i]->next = 0;
             } else if (!o->made || (all_kept && o->arena <= budget))
                 of[i]->next = 0;
@@ -320,19 +342,23 @@ static void add_small(Search *s) {
 /* The model as it is, its blocks and their options, and the variants to start from. */
 static void prepare(Search *s) {
     Arena *scratch = arena_new();
-    Plan *p = s->in->compile(scratch, s->in->context, "", true);
+    Plan *p = s->in->compile(scratch, s->in->context, "", (PlannerHow){.quiet = true, .one = s->one});
     s->b = blocks_find(s->a, p);
     for (int i = 0; i < s->b.at.n; i++) s->b.at.at[i].path = arena_strdup(s->a, s->b.at.at[i].path);
     for (int i = 0; i < s->b.units.n; i++) s->b.units.at[i] = arena_strdup(s->a, s->b.units.at[i]);
     const UnitSetting as_is = {RESHARD_AS_MODEL, -1, -1};
     push(&s->tried, s->a,
-         ((Tried){
-             .entries = entries_text(s->a, &s->b, NULL, as_is), .units = as_is, .o = evaluate_plan(s->a, p, &s->b)}));
+         ((Tried){.entries = entries_text(s->a, &s->b, NULL, as_is),
+                  .units = as_is,
+                  .of = s,
+                  .whole = true,
+                  .o = evaluate_plan(s->a, p, &s->b, s->in->device)}));
     const Freedom all[] = {s->free.recompute, s->free.offload, s->free.reshard, s->free.prefetch, s->free.state};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) /* the model may do what is not to be done */
         if (all[i] == NONE) s->tried.at[0].o.made = false;
     for (int i = 0; i < p->nprograms; i++) s->events += p->programs[i].n;
     s->several = p->world > 1;
+    s->microbatches = live_step(p).microbatches;
     for (int i = 0; i < p->graph->modules.n; i++) {
         const UnitPolicy *u = p->graph->modules.at[i]->policy;
         if (!u) continue;
@@ -342,7 +368,8 @@ static void prepare(Search *s) {
     s->checkpoints = s->b.at.n && s->free.recompute != AS_MODEL && s->free.offload != AS_MODEL;
     if (s->checkpoints) {
         Arena *inside = arena_new();
-        const Plan *marked = s->in->compile(inside, s->in->context, blocks_marking(s->a, &s->b), true);
+        const Plan *marked = s->in->compile(inside, s->in->context, blocks_marking(s->a, &s->b),
+                                            (PlannerHow){.estimate = true, .one = s->one});
         s->hides_us =
             blocks_options(s->a, &s->b, marked, s->in->device, s->free.recompute == FREE, s->free.offload == FREE);
         arena_free(inside);
@@ -351,7 +378,7 @@ static void prepare(Search *s) {
     }
     UnitSetting bases[MOST_SETTINGS];
     int n = unit_settings(s, false, bases);
-    if (s->in->budget) s->budget = s->in->budget(s->in->context, p);
+    if (s->in->budget && !s->one) s->budget = s->in->budget(s->in->context, p);
     arena_free(scratch);
     measure_options(s, bases, n);
     for (int i = 0; i < s->variants.n; i++) make_chain(s, &s->variants.at[i]);
@@ -366,16 +393,17 @@ static Planned planned(Search *s, int index) {
                  .step_us = t->o.step_us,
                  .exposed_us = t->o.exposed_us};
     if (!t->option) return p;
-    p.nruns = entries_runs(s->a, &s->b, t->option, &p.runs);
+    const Search *of = t->of;
+    p.nruns = entries_runs(s->a, &of->b, t->option, &p.runs);
     for (int i = 0, block = 0; i < p.nruns; block += p.runs[i++].blocks) {
-        int kind = s->b.at.at[block].kind, o = t->option[block];
-        p.runs[i].kept = s->needs[kind][o * s->b.at.n + block].kept;
-        p.runs[i].us = s->us[kind][o];
+        int kind = of->b.at.at[block].kind, o = t->option[block];
+        p.runs[i].kept = of->needs[kind][o * of->b.at.n + block].kept;
+        p.runs[i].us = of->us[kind][o] * s->microbatches / of->microbatches;
     }
     return p;
 }
 
-static double bound_us(const Search *s, int64_t budget) {
+static double estimate_us(const Search *s, int64_t budget) {
     double best = INFINITY;
     for (int i = 0; i < s->variants.n; i++)
         best = fmin(best, s->variants.at[i].all.step_us + chain_bound(&s->variants.at[i].chain, budget));
@@ -423,84 +451,196 @@ static int nearly_fits(const Search *s, int64_t budget, int best) {
     return next;
 }
 
-static void compile_whole(Search *s, int index) {
-    Tried *t = &s->tried.at[index];
-    t->plan = s->in->compile(s->a, s->in->context, t->entries, false);
-    t->o = evaluate_plan(s->a, t->plan, &s->b);
-    t->whole = true;
+/* In models of few events kernels are shorter than a launch. A step is no sum of its blocks' times there, and a smaller
+ * budget may find the faster plan. */
+enum { FEW_EVENTS = 1000 };
+static bool is_small(const Search *s) {
+    return s->events < FEW_EVENTS;
 }
 
-/* Compiles the fastest as a whole, with all effort for placement, until the fastest is one of those; before, up to
- * NEAR_MISSES that are faster and nearly fit. With 2, Llama-3 8B on 8 GPUs at 45 % of its arena has a gap of 2.1 %,
- * with 4 of 1.7 (bench/planner.py). */
+/* Places the fastest with all effort until the fastest is one of those; before it those that are faster and nearly fit.
+ * In small models these are all tried, so that what fits a budget is known of every larger one; else up to NEAR_MISSES:
+ * with 2, Llama-3 8B on 8 GPUs at 45 % of its arena has a gap of 2.1 %, with 4 of 1.7 (bench/planner.py). */
 enum { NEAR_MISSES = 4 };
-static int settle(Search *s, int64_t budget, Plan **plan) {
-    int best;
-    *plan = NULL;
+static int settle(Search *s, int64_t budget, int misses) {
     for (int missed = 0;;) {
-        best = fastest(s, budget);
-        int next = missed < NEAR_MISSES ? nearly_fits(s, budget, best) : -1;
+        int best = fastest(s, budget), next = is_small(s) || missed < misses ? nearly_fits(s, budget, best) : -1;
         missed += next >= 0;
         if (next < 0) next = best;
-        if (next < 0 || s->tried.at[next].whole) break;
-        compile_whole(s, next);
+        if (next < 0 || s->tried.at[next].whole) return next;
+        place_whole(s, next);
     }
-    if (best >= 0) *plan = s->tried.at[best].plan;
-    return best;
 }
 
-/* The smallest arena of all candidates. Up to NEAR_MISSES whose live bytes are below it are placed with all effort
- * first, the fewest live bytes first. */
+/* The smallest arena found. Candidates whose live bytes are fewer are placed with all effort first, the fewest first;
+ * of large models up to NEAR_MISSES. */
 static int64_t smallest(Search *s) {
     for (int more = 0;; more++) {
         int64_t least = INT64_MAX;
         int next = -1;
         for (int i = 0; i < s->tried.n; i++)
-            if (s->tried.at[i].o.made) least = min64(least, s->tried.at[i].o.arena);
+            if (s->tried.at[i].o.made && s->tried.at[i].whole) least = min64(least, s->tried.at[i].o.arena);
         for (int i = 0; i < s->tried.n; i++) {
             const Tried *t = &s->tried.at[i];
-            if (!t->o.made || t->whole || t->o.live >= least) continue;
+            bool small = is_small(s) || more < NEAR_MISSES ? t->o.live < least : t->o.arena < least;
+            if (!t->o.made || t->whole || !small) continue;
             if (next < 0 || t->o.live < s->tried.at[next].o.live) next = i;
         }
-        if (next < 0 || more == NEAR_MISSES) return least;
-        compile_whole(s, next);
+        if (next < 0) return least;
+        place_whole(s, next);
     }
 }
 
-/* In small models kernels are shorter than a launch, so a step is not the sum of its blocks' times and a smaller budget
- * may find the faster plan. There the search also runs for RUNGS smaller budgets, the same ones for every budget. */
-enum { FEW_EVENTS = 1000, RUNGS = 8 };
-static void climb(Search *s) {
-    int64_t own = s->tried.at[0].o.arena;
-    for (int i = 1; i <= RUNGS; i++) {
-        int64_t budget = own / 2 + own / 2 * i / RUNGS;
-        if (budget < s->budget) refine(s, budget);
+/* ── small models: the same proposals for every budget ──────────────────────────────────────────────────────────── */
+/* Some other setting of units needs no more bytes and no more time where all is kept. */
+static bool is_dominated(const Search *s, int variant) {
+    const Variant *v = &s->variants.at[variant];
+    for (int i = 0; i < s->variants.n; i++) {
+        const Variant *x = &s->variants.at[i];
+        if (i == variant || (x->hides_us > 0) != (v->hides_us > 0)) continue;
+        bool as_good = x->all.live <= v->all.live && x->all.step_us <= v->all.step_us;
+        bool better = x->all.live < v->all.live || x->all.step_us < v->all.step_us;
+        if (as_good && (better || i < variant)) return true;
     }
+    return false;
+}
+
+/* Up to POINTS choices of each variant and each limit on copies, from all that it asks for down to the least. */
+enum { POINTS = 8, LIMITS = 2 };
+typedef VEC(Tried) Proposals;
+static Proposals propose_all(Search *s) {
+    Proposals all = {0};
+    add_small(s);
+    for (int i = 0; i < s->variants.n; i++) {
+        Variant *v = &s->variants.at[i];
+        if (is_dominated(s, i)) continue;
+        for (int limit = 0; limit < (v->hides_us > 0 ? LIMITS : 1); limit++) {
+            if (v->hides_us > 0) v->chain.bus_us = s->hides_us / (1 << 2 * limit);
+            int64_t budget = max64(v->all.live, v->all.arena), step = (budget - chain_least(&v->chain)) / POINTS;
+            while (solve(s, &v->chain, budget, v->choice)) {
+                Tried t = {.units = v->units, .promise_us = promised_us(v), .of = s};
+                if (s->checkpoints) t.option = copied(s, v->choice);
+                t.entries = entries_text(s->a, &s->b, t.option, t.units);
+                push(&all, s->a, t);
+                budget = min64(budget - step, chain_peak(&v->chain, v->choice)) - 1;
+            }
+        }
+    }
+    return all;
+}
+
+/* ── the whole search ───────────────────────────────────────────────────────────────────────────────────────────── */
+static void search_large(Search *s) {
+    bool small = false;
+    open_budget(s, s->budget, &small);
+    refine(s, s->budget);
+    if (fastest(s, s->budget) < 0 && !small) {
+        add_small(s);
+        refine(s, s->budget);
+    }
+    if (fastest(s, s->budget) < 0) try_smallest(s);
+}
+
+/* The `n` fastest in as much memory as this search has. */
+static Proposals fastest_found(const Search *s, int n) {
+    Proposals found = {0};
+    bool *taken = NEW_ARRAY(s->a, bool, s->tried.n + 1);
+    for (int best = 0; found.n < n; taken[best] = true) {
+        best = -1;
+        for (int i = 0; i < s->tried.n; i++) {
+            const Outcome *o = &s->tried.at[i].o;
+            if (taken[i] || !o->made || o->arena > s->budget) continue;
+            if (best < 0 || is_better(o, &s->tried.at[best].o)) best = i;
+        }
+        if (best < 0) break;
+        push(&found, s->a, s->tried.at[best]);
+    }
+    return found;
+}
+
+/* Where microbatches accumulate: what is proposed for a step of one counts here too. Of small models that is all of
+ * it, of others the ADOPTED fastest plans in the memory that is left. */
+enum { ADOPTED = 4 };
+static Proposals for_one_microbatch(Search *s) {
+    Search *one = NEW(s->a, Search);
+    Outcome as_is;
+    *one = (Search){.a = s->a, .in = s->in, .free = s->free, .one = true};
+    evaluate_all(s->a, s->in, (PlannerHow){.estimate = true, .one = true}, &(Blocks){0}, &(const char *){""}, 1,
+                 &as_is);
+    if (!as_is.made) return (Proposals){0}; /* policies that only accumulation makes sense of */
+    prepare(one);
+    if (is_small(s)) return propose_all(one);
+    one->budget = s->budget - max64(0, s->tried.at[0].o.live - one->tried.at[0].o.live);
+    search_large(one);
+    return fastest_found(one, ADOPTED);
+}
+
+static void try_proposals(Search *s, const Proposals *p) {
+    int first = s->tried.n;
+    for (int i = 0; i < p->n; i++) {
+        Tried t = p->at[i];
+        int at = known(s, t.entries);
+        t.o = (Outcome){0};
+        t.whole = false;
+        if (at < 0)
+            push(&s->tried, s->a, t);
+        else if (t.of == s)
+            s->tried.at[at].promise_us = t.promise_us;
+    }
+    estimate_from(s, first);
+}
+
+/* Whatever the budget is, of small models the same. */
+static void search(Search *s) {
+    Proposals own = {0}, other = {0};
+    if (is_small(s))
+        own = propose_all(s);
+    else
+        search_large(s);
+    if (s->microbatches > 1) other = for_one_microbatch(s);
+    for (int i = 0; i < other.n; i++) push(&own, s->a, other.at[i]);
+    try_proposals(s, &own);
+}
+
+/* No plan takes less time than its kernels, which are those of every other plan. */
+static double floor_us(const Search *s) {
+    double us = s->tried.at[0].o.floor_us;
+    for (int i = 0; i < s->tried.n; i++) {
+        const Outcome *o = &s->tried.at[i].o;
+        if (o->made && o->step_us < us)
+            bug(NOWHERE, "a plan takes %.9g us, and its forward and backward kernels alone take %.9g; its policies: %s",
+                o->step_us, us, s->tried.at[i].entries);
+    }
+    return us;
+}
+
+static void say_not_tried(const Search *s, PlannerResult *r) {
+    if (!s->b.at.n && (s->free.recompute == FREE || s->free.offload == FREE))
+        r->not_tried[r->nnot_tried++] = "recompute and offload of activations: no module of this model is called once";
+    else if (s->free.offload == FREE && !blocks_can_offload(s->in->device))
+        r->not_tried[r->nnot_tried++] = strcmp(s->in->device->target, "cuda")
+                                            ? "offload of activations: the cpu target's arena is host memory"
+                                            : "offload of activations: the device profile has no host_bandwidth";
+    if (!s->several && (s->free.reshard == FREE || s->free.prefetch == FREE))
+        r->not_tried[r->nnot_tried++] = "reshard and prefetch: one rank gathers nothing";
 }
 
 PlannerResult planner_search(Arena *a, const PlannerInput *in) {
     Search s = {.a = a, .in = in, .free = in->choices};
-    bool small = false;
     prepare(&s);
     PlannerResult r = {.budget = s.budget};
-    open_budget(&s, s.budget, &small);
-    refine(&s, s.budget);
-    if ((fastest(&s, s.budget) < 0 || s.events < FEW_EVENTS) && !small) {
-        add_small(&s);
-        refine(&s, s.budget);
-    }
-    if (fastest(&s, s.budget) < 0) try_smallest(&s);
-    if (s.events < FEW_EVENTS) climb(&s);
-    int best = settle(&s, s.budget, &r.best.plan);
+    search(&s);
+    int best = settle(&s, s.budget, NEAR_MISSES);
     r.least = best < 0 ? smallest(&s) : 0;
-    if (best < 0 && r.least <= s.budget) best = settle(&s, s.budget, &r.best.plan);
+    if (best < 0 && r.least <= s.budget) best = settle(&s, s.budget, NEAR_MISSES);
     r.without = planned(&s, 0);
-    r.bound_us = bound_us(&s, s.budget);
+    r.floor_us = floor_us(&s);
+    r.estimate_us = estimate_us(&s, s.budget);
     if (best >= 0) {
-        Plan *plan = r.best.plan;
         r.best = planned(&s, best);
-        r.best.plan = plan;
+        r.best.plan = in->compile(a, in->context, r.best.entries, (PlannerHow){0});
     }
+    say_not_tried(&s, &r);
     r.tried = s.tried.n;
     r.candidates = NEW_ARRAY(a, Candidate, s.tried.n);
     for (int i = 0; i < s.tried.n; i++)
@@ -511,8 +651,12 @@ PlannerResult planner_search(Arena *a, const PlannerInput *in) {
 PlannerCurve planner_curve(Arena *a, const PlannerInput *in, int points) {
     Search s = {.a = a, .in = in, .free = in->choices};
     prepare(&s);
-    add_small(&s);
-    try_smallest(&s);
+    if (is_small(&s)) {
+        search(&s);
+    } else {
+        add_small(&s);
+        try_smallest(&s);
+    }
     int64_t least = INT64_MAX, most = 0;
     for (int i = 0; i < s.tried.n; i++)
         if (s.tried.at[i].o.made) {
@@ -523,11 +667,12 @@ PlannerCurve planner_curve(Arena *a, const PlannerInput *in, int points) {
     int64_t *budgets = NEW_ARRAY(a, int64_t, points + 1);
     for (int i = 0; i < points; i++) {
         s.budget = budgets[i] = least + (most - least) * i / (points > 1 ? points - 1 : 1);
-        refine(&s, s.budget);
+        if (!is_small(&s)) refine(&s, s.budget);
     }
     for (int i = 0, before = -1; i < points; i++) { /* all plans count for every budget that they fit */
-        int best = fastest(&s, budgets[i]);
+        int best = settle(&s, budgets[i], 0);
         if (best < 0 || best == before) continue;
+        if (before >= 0 && s.tried.at[best].o.step_us >= s.tried.at[before].o.step_us) continue;
         c.points[c.n++] = planned(&s, best);
         before = best;
     }

@@ -6,9 +6,15 @@
 
 #include "../ir/device.h"
 
-/* Compiles the model with further policy entries, which stand over its own ("" adds none). `estimate`: placement with
- * little effort, no proof, no remarks. On a mistake it ends the process with a diagnostic. */
-typedef Plan *PlannerCompile(Arena *a, const void *context, const char *entries, bool estimate);
+typedef struct {
+    bool estimate; /* placement with little effort, no proof, no remarks */
+    bool quiet;    /* no remarks */
+    bool one;      /* a step of one microbatch, whatever the model accumulates */
+} PlannerHow;
+
+/* Compiles the model with further policy entries, which stand over its own ("" adds none). On a mistake it ends the
+ * process with a diagnostic. */
+typedef Plan *PlannerCompile(Arena *a, const void *context, const char *entries, PlannerHow how);
 
 /* Bytes of the device's arena that a plan may have. own: the plan of the model as it is. */
 typedef int64_t PlannerBudget(const void *context, const Plan *own);
@@ -59,17 +65,21 @@ typedef struct {
 } Candidate;
 
 typedef struct {
-    int64_t budget;        /* bytes of the device's arena */
-    Planned best;          /* plan NULL: nothing fits */
-    Planned without;       /* the same model as it says itself */
-    double bound_us;       /* no step of these choices is shorter, by the model of costs; 0: unknown */
-    int64_t least;         /* where nothing fits: the smallest arena found */
+    int64_t budget;     /* bytes of the device's arena */
+    Planned best;       /* plan NULL: nothing fits */
+    Planned without;    /* the same model as it says itself */
+    double floor_us;    /* forward and backward kernels, one after another at full clock: no plan takes less */
+    double estimate_us; /* of the shortest step within the budget, by the model of costs; it may be wrong either way;
+                           0: there is none */
+    int64_t least;      /* where nothing fits: the smallest arena found */
+    const char *not_tried[3]; /* what this model or device leaves no choice in, and why */
+    int nnot_tried;
     int tried;             /* plans that were placed */
     Candidate *candidates; /* these, in the order in which they were tried */
 } PlannerResult;
 
 /* The fastest plan found whose arena fits the budget. The same inputs give the same result, whatever the number of
- * processors. */
+ * processors. In models of few events (planner.c), a larger budget gives no slower one. */
 PlannerResult planner_search(Arena *a, const PlannerInput *in);
 
 /* Time over budget: the fastest step found for each of some budgets from the least to all that the model asks for,

@@ -67,22 +67,24 @@ Holders live_holders(const Plan *p, ArenaKind arena, int program, int event, uns
     return out;
 }
 
-static void add_microbatches(StepFigures *f, const PlanProgram *p, int n) {
-    f->microbatches += n;
-    f->step_us += n * p->step_us;
-    f->exposed_us += n * p->exposed_us;
+int live_runs(const Plan *p, int program) {
+    const char *name = p->programs[program].name;
+    int ends = 0; /* micro_first, micro_last */
+    for (int i = 0; i < p->nprograms; i++)
+        ends += program_trains(&p->programs[i]) && strcmp(p->programs[i].name, "micro");
+    if (!program_trains(&p->programs[program])) return 0;
+    if (strcmp(name, "micro") || !ends) return 1;
+    return p->microbatches > ends ? p->microbatches - ends : 0;
 }
 
 StepFigures live_step(const Plan *p) {
     StepFigures f = {0};
-    const PlanProgram *micro = NULL;
     for (int i = 0; i < p->nprograms; i++) {
-        const char *name = p->programs[i].name;
-        if (!strcmp(name, "micro_first") || !strcmp(name, "micro_last")) add_microbatches(&f, &p->programs[i], 1);
-        if (!strcmp(name, "micro")) micro = &p->programs[i];
+        int n = live_runs(p, i);
+        f.microbatches += n;
+        f.step_us += n * p->programs[i].step_us;
+        f.exposed_us += n * p->programs[i].exposed_us;
     }
-    if (micro && (!f.microbatches || p->microbatches > f.microbatches))
-        add_microbatches(&f, micro, f.microbatches ? p->microbatches - f.microbatches : 1);
     if (f.step_us <= 0) return f;
     double seconds = f.step_us * 1e-6;
     double microbatches_per_second = f.microbatches / seconds / p->world;

@@ -40,6 +40,7 @@ typedef struct {
     double tokens_per_second, samples_per_second; /* of one rank; tokens 0: the inputs are none */
 } StepFigures;
 StepFigures live_step(const Plan *p);
+int live_runs(const Plan *p, int program); /* how often a step runs it */
 
 double live_library_bytes(const Plan *p, double *tolerance);
 

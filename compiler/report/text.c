@@ -175,11 +175,12 @@ void report_predict_text(FILE *f, const Plan *p, Moment m, bool color) {
 void report_advice_text(FILE *f, const Plan *p, const Advice *x) {
     double step = live_step(p).step_us;
     if (x->command)
-        fprintf(f, "  fastest that fits: %s (step %s, %s on this one)\n", x->command, figure_time(p->arena, x->step_us),
-                step > 0 ? figure_change(p->arena, step, x->step_us, 1) : "0 %");
+        fprintf(f, "  fastest found that fits: %s (step %s, %s on this one)\n", x->command,
+                figure_time(p->arena, x->step_us), step > 0 ? figure_change(p->arena, step, x->step_us, 1) : "0 %");
     else if (x->least)
-        fprintf(f, "  no plan fits: the smallest arena found has %s; give more ranks (--world) or a smaller model\n",
+        fprintf(f,
+                "  no plan found fits: the smallest arena found has %s; give more ranks (--world) or a smaller model\n",
                 figure_bytes(p->arena, (double)x->least));
-    if (x->batch && x->largest) fprintf(f, "  largest batch as it is: %lld\n", (long long)x->largest);
-    if (x->batch && !x->largest) fprintf(f, "  largest batch as it is: none, batch=1 does not fit\n");
+    if (x->batch && x->largest) fprintf(f, "  largest batch found as it is: %lld\n", (long long)x->largest);
+    if (x->batch && !x->largest) fprintf(f, "  largest batch found as it is: none fits\n");
 }

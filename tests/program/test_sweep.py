@@ -81,7 +81,7 @@ def test_budgets_are_planned():
     rows = swept(*base, "--sweep", "budget=%d,%d,%d" % (whole, tight, hopeless))
     check(rows[0]["arena_bytes"] <= whole and rows[1]["arena_bytes"] <= tight < whole, "budgets: %s" % rows)
     check(rows[1]["step_us"] >= rows[0]["step_us"] and "recompute" in rows[1]["policies"], "the tight one: %s" % rows[1])
-    check("nothing fits in 4.0KiB of arena" in rows[2]["error"] and "arena_bytes" not in rows[2], "%s" % rows[2])
+    check("nothing fits in 4.0KiB of arena among the " in rows[2]["error"] and "arena_bytes" not in rows[2], "%s" % rows[2])
     for row, budget in zip(rows, (whole, tight)):
         one = predicted(*base, "--budget", str(budget))
         check(row["arena_bytes"] == one["arena_bytes"] and row["step_us"] == one["step_us"], "%d: %s" % (budget, row))
@@ -286,8 +286,49 @@ def test_max_is_what_brute_force_finds():
         got = searched(*LLAMA, "--max", "batch", "--budget", str(budget))["value"]
         check(got == want, "budget %d: %d, %d is right" % (budget, got, want))
     text = shardc("predict", *LLAMA, "--max", "batch")
-    check(text.startswith("largest batch that fits rtx4090 (") and "as the model is: batch=%d\n" % most in text, text)
+    check(text.startswith("largest batch found that fits rtx4090 (") and "as the model is: batch=%d\n" % most in text, text)
+    check(re.search(r"\n  (each of %d to \d+ was tried: \d+|%d was tried: 1) too large; of larger ones, .*: none fits\n" % (most + 1, most + 1), text), text)
     return "batch %d" % most
+
+
+ODD = """local nn, optim = require "nn", require "optim"
+local o = nn.options { n = 4, kind = "plain" }
+local rows = o.n
+if o.kind == "fours" and o.n % 4 ~= 0 then error("a multiple of 4 is wanted") end
+if o.kind == "powers" and (o.n & (o.n - 1)) ~= 0 then error("a power of two is wanted") end
+if o.kind == "primes" then for d = 2, o.n - 1 do if o.n % d == 0 then error("a prime is wanted") end end end
+if o.kind == "hole" and o.n >= 6 and o.n <= 12 then rows = 1000 end
+if o.kind == "saw" then rows = 10 * (o.n % 10 + 1) end
+local m = nn.module "M"
+m.e, m.l = nn.Embedding(64, 16), nn.Linear(16, 64)
+function m:forward(t) return self.l(self.e(t)) end
+return nn.training { model = m, optimizer = optim.SGD { lr = 0.1 }, loss = function(m, b) return nn.cross_entropy(m(b.tokens), b.targets) end,
+  batch = { tokens = nn.input("int32", { rows, 16 }, { from = "tokens" }), targets = nn.input("int32", { rows, 16 }, { from = "tokens", shift = 1 }) } }
+"""
+
+
+def test_max_skips_what_does_not_compile():
+    """Values that the model refuses are neither too large nor the end; a value that is too large is not the end either. Beside every value up to
+    64, below whose four-fold nothing else can fit; and what is said of the values above is so."""
+    path = os.path.join(scratch("sweep-odd"), "odd.lua")
+    with open(path, "w") as f:
+        f.write(ODD)
+    rows = {r["set"]["n"]: r for r in swept(path, "--sweep", "n=1..64")}
+    for kind, start, budgets in (("fours", 4, (17, 39)), ("powers", 2, (17, 40)), ("powers", 64, (8,)), ("primes", 3, (24, 41)), ("hole", 4, (30,)), ("hole", 9, (40,)), ("plain", 50, (1, 33))):
+        fits = [n for n in rows if not (kind == "fours" and n % 4 or kind == "powers" and n & (n - 1) or kind == "primes" and any(n % d == 0 for d in range(2, n)) or kind == "hole" and 6 <= n <= 12)]
+        for rows_that_fit in budgets:
+            args = [path, "--set", "kind=" + kind, "--set", "n=%d" % start, "--max", "n", "--budget", str(rows[rows_that_fit]["arena_bytes"])]
+            found, most = searched(*args), max(n for n in fits if n <= rows_that_fit)
+            check(found["value"] == most, "%s from %d, %d rows fit: %s is found, %d is right" % (kind, start, rows_that_fit, found["value"], most))
+            check(found["each_tried_to"] > most and all(x > found["each_tried_to"] for x in found["larger_tried"]), "%s" % found)
+            check(any(p["set"]["n"] == most and p["fits"] for p in found["points"]), "%s" % found["points"])
+            check(("smaller_that_does_not_fit" in found) == (kind == "hole"), "%s: %s" % (kind, found))
+    text = shardc("predict", path, "--set", "kind=fours", "--max", "n", "--budget", str(rows[39]["arena_bytes"]))
+    check("largest n found that fits" in text and "each of 37 to 40 was tried: 1 too large, 3 do not compile; of larger ones, " in text, text)
+    text = shardc("predict", path, "--set", "kind=hole", "--max", "n", "--budget", str(rows[30]["arena_bytes"]))
+    check("\n  not every smaller one fits: 8 does not\n" in text, text)
+    rc, out, err = command([SHARDC, "predict", path, "--set", "kind=saw", "--max", "n", "--budget", str(rows[51]["arena_bytes"])])
+    check(rc == 1 and not out and " fits, the smaller 8 does not, and there is no end to such values; --sweep n=1,2,... shows each" in err, out + err)
 
 
 def test_max_where_estimates_are_far_off():
@@ -328,8 +369,7 @@ def test_max_that_cannot_be_searched():
     check(found["value"] == 20 and "at most 20 sequences" in found["points"][-1]["error"], "a model that refuses more: %s" % found)
     rest = ["--budget", "1GiB"]
     for args, code, said in (
-            (["--set", "batch=5", "--max", "batch", "--budget", "64MiB"], 1, "20 fits and the smaller 10 does not (its arena is too large); --sweep batch=1,2,... shows each value"),
-            (["--max", "batch", "--budget", "1KiB"], 1, "no batch fits 1.0KiB of arena as the model is: batch=1 needs "),
+            (["--max", "batch", "--budget", "1KiB"], 1, "no batch was found that fits 1.0KiB of arena as the model is: batch=1 needs "),
             (["--max", "bacth", *rest], 2, "the model has no option bacth; did you mean batch?; its options are: batch dim"),
             (["--max", "lr", *rest], 2, "lr is 0.003; an option that is a whole number, 1 or more, is wanted"),
             (["--max", "precision", *rest], 2, "precision is fp32; an option that is a whole number"),
@@ -351,7 +391,7 @@ def test_advice_where_it_does_not_fit():
     args = [*LLAMA, "--set", "batch=20"]
     rc, text, err = command([SHARDC, "predict", *args])
     check(rc == 1 and not err, "exit %d, %s" % (rc, err))
-    line, step, more = re.search(r"\n  fastest that fits: (shardc plan .*) \(step (\S+ \S+), (\S+) % on this one\)\n", text).groups()
+    line, step, more = re.search(r"\n  fastest found that fits: (shardc plan .*) \(step (\S+ \S+), (\S+) % on this one\)\n", text).groups()
     plan = json.loads(shardc(*line.split()[1:], "--format", "json"))
     us = {"s": 1e6, "ms": 1e3}[step.split()[1]]
     check(abs(float(step.split()[0]) * us - plan["step_us"]) <= 0.051 * us and plan["step_us"] > 0, "%s, but plan finds %s" % (step, plan["step_us"]))
@@ -359,8 +399,8 @@ def test_advice_where_it_does_not_fit():
     check("%+.1f" % (100 * (plan["step_us"] / advice["prediction"]["step_us"] - 1)) == more, more)
     check(advice["advice"]["plan"] == line and advice["advice"]["arena_bytes"] == plan["arena_bytes"], "%s" % advice["advice"])
     most = searched(*LLAMA, "--max", "batch")["value"]
-    check(text.endswith("  largest batch as it is: %d\n" % most) and advice["advice"]["largest_batch"] == most, text)
+    check(text.endswith("  largest batch found as it is: %d\n" % most) and advice["advice"]["largest_batch"] == most, text)
     rc, text, _ = command([SHARDC, "predict", *LLAMA[:1], "--set", "size=8b", *LLAMA[-2:]])
-    check(rc == 1 and text.endswith("none, batch=1 does not fit\n") and ("no plan fits: the smallest arena found has " in text or "fastest that fits" in text), text)
+    check(rc == 1 and text.endswith("as it is: none fits\n") and ("no plan found fits: the smallest arena found has " in text or "fastest found that fits" in text), text)
     for fitting in LLAMA, [*LLAMA, "--format", "json"]:
         check("largest" not in shardc("predict", *fitting), "advice where it fits")
