@@ -1,6 +1,6 @@
 /* Messages of the training program. All ranks may find the same mistake at once: the first to claim the shared flag
  * prints, the others wait until it has, then leave with the same code.
- * Relies on: a page that the ranks share (run.c); target (sc_lose).
+ * Relies on: a page that the ranks share (run.c).
  * Relied on by: everything in runtime/host. */
 #include "die.h"
 #include "../target.h"
@@ -9,7 +9,6 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -70,14 +69,6 @@ void complain(const char *fmt, ...) {
     fflush(stdout);
     put("", fmt, ap);
     va_end(ap);
-}
-
-void printed(void) {
-    errno = 0;
-    if (!fflush(stdout) && !ferror(stdout)) return;
-    sc_lose(SC_PRINTED, NULL, errno ? errno : EIO);
-    __fpurge(stdout);
-    clearerr(stdout);
 }
 
 void note(const char *fmt, ...) {

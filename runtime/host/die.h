@@ -16,8 +16,7 @@ _Noreturn void die(const char *fmt, ...) __attribute__((format(printf, 1, 2))); 
 _Noreturn void die_usage(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* exit 2 */
 _Noreturn void die_check(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* exit 3 */
 void complain(const char *fmt, ...) __attribute__((format(printf, 1, 2)));            /* as die, and returns */
-void printed(void); /* ends lines for people: where standard output does not take them, says so once */
-void note(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* "name: note: ..." on stderr */
+void note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));                /* "name: note: ..." on stderr */
 
 void *need(size_t n, size_t size); /* zeroed; dies when memory runs out */
 char *need_text(const char *fmt, ...) __attribute__((format(printf, 1, 2)));

@@ -2,7 +2,7 @@
  * written aside: a line that does not fit the disk is taken back, so that it always holds whole lines, and the next one
  * is tried again. Nothing is allocated after log_open.
  * Relies on: die, target (sc_lose).
- * Relied on by: train. */
+ * Relied on by: train, run, progress. */
 #include "log.h"
 #include "../target.h"
 #include "die.h"
@@ -12,6 +12,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -135,4 +136,12 @@ void log_end(Log *l) {
     if (ftruncate(l->fd, l->size) == 0) return;
     close(l->fd); /* of a pipe: what follows would stand behind half a line */
     l->fd = -1;
+}
+
+void printed(void) {
+    errno = 0;
+    if (!fflush(stdout) && !ferror(stdout)) return;
+    sc_lose(SC_PRINTED, NULL, errno ? errno : EIO);
+    __fpurge(stdout);
+    clearerr(stdout);
 }

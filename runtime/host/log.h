@@ -27,4 +27,6 @@ void log_text(Log *l, const char *name, const char *text);
 void log_whole(Log *l, const char *name, int64_t x);
 void log_end(Log *l); /* a line that cannot be written is left out: sc_lose */
 
+void printed(void); /* ends lines for people: where standard output does not take them, says so once */
+
 #endif

@@ -4,6 +4,7 @@
 #include "progress.h"
 #include "../visible.h"
 #include "die.h"
+#include "log.h"
 #include <limits.h>
 #include <math.h>
 #include <stdarg.h>
