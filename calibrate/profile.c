@@ -160,10 +160,12 @@ static void put_host(FILE *f, const measured *m) {
                 ranks);
 }
 
-/* Quick: what was not measured is the profile's that this one is like. */
+/* Quick: what was not measured is the profile's that this one is like. So are the links' bandwidth, which few ranks do
+ * not reach, and what collectives take from kernels, which whole steps tell best: the curves of collectives say more.
+ */
 static void put_links(FILE *f, const measured *m, bool quick) {
     double link = best_rate(m, "all_gather"), host = value(m, "host_bandwidth", 25e9);
-    if (link > 0 || !quick)
+    if (!quick)
         fprintf(f, "  link_bandwidth = %.4g, link_latency_us = %.1f, -- %s\n", link > 0 ? link : host,
                 link > 0 ? least_time(m, "all_gather") : 10,
                 link > 0 ? "largest and smallest all-gather measured" : "one GPU: as if by way of the host");
@@ -287,7 +289,7 @@ void sc_profile_write(FILE *f, const sc_wish *w, char **lines, int n) {
     make_monotonic(&m);
     put_head(f, w, &m);
     put_library(f, &m);
-    put_beside(f, &m);
+    if (!w->quick) put_beside(f, &m);
     put_points(f, &m);
     fprintf(f, "}\n");
     free(m.points);
