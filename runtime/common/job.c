@@ -1,11 +1,10 @@
 /* A job of several processes on one machine. The host's process (local rank 0) listens on a socket whose name the
  * launcher's variables give, hands the others one file to map, and keeps the connections: the kernel closes them when a
  * process ends, however it ends. The socket has no place in the file system, so that nothing is left over.
- * Relies on: job.h, nodes.h, parent.h; memfd, abstract Unix sockets.
+ * Relies on: job.h, nodes.h; memfd, abstract Unix sockets.
  * Relied on by: launch.c, memory.c, runtime/host (sc_join), the targets (sc_processors). */
 #include "job.h"
 #include "nodes.h"
-#include "parent.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -358,7 +357,6 @@ enum { PROCESSES = 1 };
 int sc_join(const sc_build *b, const char *terms) {
     sc_place at = PROCESSES ? sc_place_find() : job.at;
     job.at = at;
-    if (at.certain) sc_parent_find(true);
     if (!fits(b)) return 1;
     if (sc_job_alone()) return -1;
     job.process = getpid();

@@ -2,7 +2,7 @@
  * tells them: they look. PR_SET_PDEATHSIG would not do, since it speaks of the thread that forked: launchers written in
  * Python start ranks from threads that end. A parent that ends is no launcher's end where people detach a run: a shell
  * that has started it in the background, setsid, nohup.
- * Relies on: parent.h; /proc. Relied on by: job.c, launch.c. */
+ * Relies on: parent.h; /proc. Relied on by: place.c, launch.c. */
 #include "parent.h"
 #include <fcntl.h>
 #include <signal.h>
@@ -62,6 +62,10 @@ void sc_parent_find(bool certain) {
     bool watch = pid > 1 && !detaches(&p) && (certain ? known || direct : known && !ignores);
     launcher.is = watch ? p : (process){.pid = 0};
     launcher.direct = direct;
+}
+
+int sc_parent_process(void) {
+    return launcher.is.pid ? launcher.is.pid : getppid();
 }
 
 bool sc_parent_gone(char *who, size_t n) {

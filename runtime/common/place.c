@@ -1,8 +1,9 @@
 /* Reads the variables that launchers set. The order in which launchers are tried matters: they run within each other.
- * Relies on: place.h, number.h.
+ * Relies on: place.h, parent.h, number.h.
  * Relied on by: job.c. */
 #include "place.h"
 #include "../number.h"
+#include "parent.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,6 +97,7 @@ static uint64_t mix(uint64_t h, const char *s) { /* FNV-1a */
 
 sc_place sc_place_find(void) {
     sc_place alone = {.world = 1, .locals = 1, .nodes = 1, .certain = certain()};
+    if (alone.certain) sc_parent_find(true);
     const launcher *l = find(alone.wrong, sizeof alone.wrong);
     if (!l) return alone;
     sc_place p = {.launcher = l->name,
@@ -109,7 +111,7 @@ sc_place sc_place_find(void) {
                   .name = mix(14695981039346656037u, l->name)};
     char parent[32] = "";
     for (int i = 0; i < MOST_IDS && l->ids[i]; i++) p.name = mix(p.name, getenv(l->ids[i]));
-    if (!strncmp(l->rank, "PMI", 3)) snprintf(parent, sizeof parent, "%ld", (long)getppid());
+    if (!strncmp(l->rank, "PMI", 3)) snprintf(parent, sizeof parent, "%d", sc_parent_process());
     p.name = mix(p.name, parent);
     int nodes = sc_place_number(l->nodes, 1);
     p.locals = sc_place_number(l->locals, p.world % (nodes ? nodes : 1) ? 0 : p.world / (nodes ? nodes : 1));
