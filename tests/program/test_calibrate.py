@@ -8,6 +8,15 @@ from harness import BUILD, ROOT, SHARDC, build, check, command, corpus, must, sc
 
 MLP = os.path.join(ROOT, "models", "mlp.lua")
 GPT2 = os.path.join(ROOT, "models", "gpt2.lua")
+QUICK = """device NVIDIA H100 80GB HBM3|90|13000|13000|2|132
+value total_bytes|85017493504
+value launch_us|1.10
+value memory_bandwidth|2.9e+12
+value host_bandwidth|5e+10
+value clock_mhz|1980
+value step_mhz|1450
+collective all_gather|2|100000000|330.0
+"""
 RAW = """world 1
 library context|545259520
 world 4
@@ -89,6 +98,12 @@ def test_its_program_gets_the_options():
     must(["sh", "-c", "cat > %s && chmod 755 %s" % (path, path)], stdin="#!/bin/sh\necho \"$@\"\nexit 7\n")
     rc, out, err = command([binary, "calibrate", "-o", "a.lua", "--table", "t", "--tasks", "l", "--world", "4"])
     check((rc, out) == (7, "-o a.lua --table t --tasks l --world 4\n"), "exit %d: %s%s" % (rc, out, err))
+    rc, out, err = command([binary, "calibrate", "--quick", "-o", "a.lua"])
+    check((rc, out) == (7, "-o a.lua --quick\n"), "exit %d: %s%s" % (rc, out, err))
+    for more, said in ((["--tasks", "l"], "--tasks: --quick measures no kernels; leave one of the two out"), (["--table", "t"], "--table: --quick measures no kernels"),
+                       ([MLP], "--quick: with a MODEL, calibrate lists its kernels and measures nothing; leave MODEL out")):
+        rc, _, err = command([binary, "calibrate", "--quick", *more])
+        check(rc == 2 and said in err, "exit %d: %s" % (rc, err))
     must(["sh", "-c", "cat > " + path], stdin="not a program\n")
     rc, _, err = command([binary, "calibrate"])
     check(rc == 1 and "cannot run" in err and "sc_calibrate" in err, "exit %d: %s" % (rc, err))
@@ -123,6 +138,16 @@ def test_measurements_become_a_profile():
         check(part in text, "no %s in\n%s" % (part, text))
     report = shardc("predict", GPT2, "--set", "precision=bf16", "--world", "4", "--device", profile)
     check(report.startswith("fits mine"), report)
+    open(raw, "w").write(QUICK)
+    must([program, "--quick", "--from", raw, "--name", "quick", "-o", profile])
+    text = open(profile).read()
+    for part in ('like = "h100"', "clock_mhz = 1980, step_mhz = 1450,", "memory_bandwidth = 2.9e+12,", "host_bandwidth = 5e+10,", "launch_us = 1.10,", '"2 ranks", 100000000, 330.00'):
+        check(part in text, "no %s in\n%s" % (part, text))
+    check("network" not in text and "link_bandwidth" not in text and "matmul" not in text, text)
+    check(shardc("predict", GPT2, "--set", "precision=bf16", "--world", "2", "--device", profile).startswith("fits quick"), "a quick profile")
+    open(raw, "w").write(QUICK.replace("H100 80GB HBM3", "GPU of tomorrow"))
+    rc, _, err = command([program, "--quick", "--from", raw, "-o", profile])
+    check(rc == 1 and "--quick knows no data sheet of NVIDIA GPU of tomorrow, by which to scale kernels; leave --quick out" in err, "exit %d: %s" % (rc, err))
     for n in "none", "0", "9", "2x":
         rc, _, err = command([program, "--world", n])
         check(rc == 2 and "--world %s: give a number of GPUs, from 1 to 8" % n in err, "exit %d: %s" % (rc, err))

@@ -410,7 +410,7 @@ def test_ranks_notice_that_their_launcher_is_gone():
             ("torchrun", one, dict(env=own))]
     for launcher, program, more in ways:
         state = os.path.join(scratch("gone"), "state")
-        p, outs = launched(launcher, program, 1 if program == one else 2, ["--data", corpus(), "--steps", "100000000", "--save", state], **more)
+        p, outs = launched(launcher, program, 1 if program == one else 2, ["--data", corpus(), "--steps", "100000", "--save", state], **more)
         wait_for(lambda: re.search(r"^step +[1-9]", said(outs), re.M), "the first step")
         os.kill(p.pid, signal.SIGUSR1)
         check(p.wait() == -signal.SIGUSR1, "the launcher lives on")

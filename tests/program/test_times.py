@@ -6,7 +6,7 @@ import json
 import math
 import os
 
-from harness import ROOT, check, shardc
+from harness import ROOT, check, scratch, shardc
 
 LLAMA3 = os.path.join(ROOT, "models", "llama3.lua")
 GPT2 = os.path.join(ROOT, "models", "gpt2.lua")
@@ -167,3 +167,18 @@ def test_what_was_not_measured_is_told():
         for device in ("h100", "h200"):
             p = predicted(model, options, device)["prediction"]
             check(not p["estimates"], "%s %s on %s: %s" % (model, options, device, p["estimates"]))
+
+
+def test_a_machines_clock_scales_its_steps():
+    """A quick profile with the H100's own figures predicts what the H100 does; a GPU that sustains a lower clock is slower where arithmetic is."""
+    path = os.path.join(scratch("clocks"), "mine.lua")
+    def step(mhz, options):
+        with open(path, "w") as f:
+            f.write('return { name = "mine", target = "cuda", arch = "sm_90", source = "measured 2026-11-26", like = "h100", memory_bytes = 80 * 2^30, usable_bytes = 79.1 * 2^30,'
+                    ' memory_bandwidth = 3.01e12, clock_mhz = 1980, step_mhz = %g, flops = { bf16 = 989e12, fp16 = 989e12, fp32 = 67e12, fp64 = 67e12 }, launch_us = 1.04 }' % mhz)
+        return predicted(LLAMA3, options, path)["prediction"]["step_us"]
+    for options in "size=1b precision=bf16 batch=4 seq=4096", "size=1b precision=bf16 seq=512":
+        base = predicted(LLAMA3, options, "h100")["prediction"]["step_us"]
+        same, slow, fast = step(1496, options), step(1420, options), step(1580, options)
+        check(abs(same / base - 1) < 1e-3, "%s: %g us, not %g" % (options, same, base))
+        check(slow > 1.02 * base and fast < 0.98 * base if "4096" in options else base <= slow < 1.05 * base, "%s: %g, %g, %g us" % (options, slow, base, fast))
