@@ -58,8 +58,8 @@ static void begin_record(Trainer *t, int64_t step, int accumulate) {
     t->record = (sc_record){.step = step,
                             .seed = t->run->seed,
                             .grad_seed = 1.0f / (float)((int64_t)t->b->world * accumulate),
-                            .beta1 = (float)o->beta1,
-                            .beta2 = (float)o->beta2,
+                            .beta1 = o->beta1,
+                            .beta2 = o->beta2,
                             .eps = (float)o->eps,
                             .momentum = (float)o->momentum,
                             .clip = (float)o->clip};

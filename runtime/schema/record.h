@@ -16,8 +16,9 @@ typedef struct {
         first_sample; /* first_sample: index of this rank's first sample within the step's global batch */
     int64_t position; /* sample: which position's logits are wanted */
     uint64_t seed;
-    float grad_seed; /* 1 / (world × accumulation); a scaler's factor comes on top, on the device */
-    float beta1, beta2, eps, momentum, clip;
+    float grad_seed;     /* 1 / (world × accumulation); a scaler's factor comes on top, on the device */
+    double beta1, beta2; /* 1 - beta is taken from them: of a float near 1 it would have few digits */
+    float eps, momentum, clip;
     float lr[SC_GROUPS], weight_decay[SC_GROUPS];
     float count[SC_COUNTS]; /* targets counted over the step / (world × accumulation) */
 } sc_record;

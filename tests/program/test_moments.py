@@ -60,10 +60,10 @@ def stored(x, half):
 
 
 def adam(p, m, v, g, t, lr, decay, decoupled, beta1, beta2, eps):
-    b1, b2, lr, decay, eps = f32(beta1), f32(beta2), f32(lr), f32(decay), f32(eps)
+    b1, b2, lr, decay, eps = beta1, beta2, f32(lr), f32(decay), f32(eps)
     step, keep = f32(lr / (1 - b1 ** t)), f32(1 - lr * decay) if decoupled else 1.0
     kept, g = f32(p * keep), f32(g + f32((0.0 if decoupled else decay) * p))
-    m, v = f32(f32(b1 * m) + f32(f32(1 - b1) * g)), f32(f32(b2 * v) + f32(f32(1 - b2) * f32(g * g)))
+    m, v = f32(f32(f32(b1) * m) + f32(f32(1 - b1) * g)), f32(f32(f32(b2) * v) + f32(f32(1 - b2) * f32(g * g)))
     return f32(kept - f32(step * f32(m / f32(f32(f32(math.sqrt(v)) / f32(math.sqrt(1 - b2 ** t))) + eps)))), m, v
 
 

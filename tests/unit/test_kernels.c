@@ -769,6 +769,27 @@ Test(kernels, adam) {
     }
 }
 
+/* What 1 - beta is made of has more digits than a float: of 0.999999 as a float it would be 4.6 % off. */
+Test(kernels, adam_with_betas_near_one) {
+    static const double betas[] = {0.9, 0.999, 0.9999, 0.999999, 0.9999999};
+    for (size_t k = 0; k < sizeof betas / sizeof *betas; k++, release()) {
+        rates();
+        record.beta1 = betas[k], record.beta2 = betas[k], record.weight_decay[1] = 0;
+        sc_tensor g = filled(T_(SC_REAL, NUMEL), 1, 0), p = filled(T_(SC_REAL, NUMEL), 0, 0);
+        sc_tensor m = filled(T_(SC_REAL, NUMEL), 0, 0), v = filled(T_(SC_REAL, NUMEL), 0, 0), step = T_(INT64, 1);
+        sc_tensor clip = filled(T_(SC_REAL, 1), 0, 1);
+        *(int64_t *)step.p = 1;
+        at_rank = 0;
+        run(adam, .grad = g, .master = p, .coefficient = clip, .m = m, .v = v, .step = step, .decoupled = 1, SEGMENTS);
+        for (int64_t i = 0; i < 700; i++) {
+            double x = val(&g, i);
+            expect_relative(val(&m, i), (1 - betas[k]) * x, 3e-7, "first moment", (int)k, (int)i);
+            expect_relative(val(&v, i), (1 - betas[k]) * x * x, 4e-7, "second moment", (int)k, (int)i);
+            expect_relative(val(&p, i), -0.01 * x / (fabs(x) + 0.125), 1e-6, "parameter", (int)k, (int)i);
+        }
+    }
+}
+
 Test(kernels, sgd) {
     rates();
     FOR_DTYPES

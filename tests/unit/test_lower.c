@@ -869,10 +869,26 @@ static void time_passes(int n, double least[PASSES]) {
     }
 }
 
+/* Seconds of joining products, of which n read one value; the least of some times. */
+static double time_wide(int n, int times) {
+    start();
+    unit(g->root, FP32, FP32);
+    Value *x = input("x", SHAPE(4, 16)), *sum = x;
+    for (int i = 0; i < n; i++) sum = build_two(b, OP_add, sum, matmul(x, param(g->root, "w", SHAPE(16, 16)), 0, 1));
+    loss(sum);
+    lower_units(g);
+    clock_t from = clock();
+    lower_qkv_fusion(g, g->train);
+    double seconds = (double)(clock() - from) / CLOCKS_PER_SEC;
+    arena_free(g->arena);
+    return times > 1 ? fmin(seconds, time_wide(n, times - 1)) : seconds;
+}
+
 /* Eight times the program: eight times as long, where a quadratic pass takes 64 times. Below 8 ms a clock says little.
  */
 Test(time, grows_with_the_program) {
-    double once[PASSES], eight[PASSES];
+    double once[PASSES], eight[PASSES], wide = time_wide(4000, 3), wider = time_wide(32000, 3);
+    cr_expect_lt(wider, 32 * fmax(wide, 0.008), "products of one value: %.3f s, then %.3f", wide, wider);
     time_passes(1250, once);
     time_passes(10000, eight);
     for (int i = 0; i < PASSES; i++) {

@@ -8,7 +8,9 @@
 #include "schedule/pack.h"
 
 #include <criterion/criterion.h>
+#include <math.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 /* ── plans by chance ───────────────────────────────────────────────────────────────────────────────────────── */
@@ -229,6 +231,43 @@ Test(schedule, random_plans_share_no_live_bytes_and_have_exactly_the_needed_wait
 
 Test(schedule, red_zones_are_free_on_both_sides) {
     for (int i = 0; i < 100; i++) check_case((uint64_t)i + 1000, 512);
+}
+
+/* Seconds of finding the conflicts of n pieces of one storage: it is written whole, then each is read, then written. */
+static double time_conflicts(int n, int *found) {
+    double least = INFINITY;
+    for (int k = 0; k < 3; k++) {
+        Case c = {.a = arena_new(), .plan = &(Plan){.nprograms = 1, .nstorages = 1}};
+        PlanProgram p = {.name = "micro"};
+        Edges edges = {0};
+        c.plan->arena = c.a, c.plan->programs = &p;
+        c.plan->storages = &(Storage){.size = 64 * (int64_t)n};
+        make_events(&c, 1 + 2 * n, 1);
+        for (int e = 0; e <= 2 * n; e++) {
+            Event *ev = &p.events[e];
+            Access *x = NEW(c.a, Access);
+            *x = e ? (Access){0, 64 * (int64_t)((e - 1) % n), 64} : (Access){0, 0, 64 * (int64_t)n};
+            if (e && e <= n)
+                ev->reads = x, ev->nreads = 1;
+            else
+                ev->writes = x, ev->nwrites = 1;
+        }
+        clock_t from = clock();
+        schedule_conflicts(c.a, c.plan, 0, &edges);
+        least = fmin(least, (double)(clock() - from) / CLOCKS_PER_SEC);
+        *found = edges.n;
+        arena_free(c.a);
+    }
+    return least;
+}
+
+/* Eight times the pieces: eight times as long, where a quadratic search takes 64 times. */
+Test(time, conflicts_grow_with_the_accesses_of_a_storage) {
+    int edges;
+    double once = time_conflicts(8000, &edges), eight = time_conflicts(64000, &edges);
+    cr_expect_eq(edges, 3 * 64000, "each read after the whole, each write after its read and the whole");
+    if (getenv("SHOW")) fprintf(stderr, "conflicts: %.4f s, %.4f s\n", once, eight);
+    cr_expect_lt(eight, 32 * fmax(once, 0.008), "%.3f s, then %.3f", once, eight);
 }
 
 Test(schedule, place_is_the_same_twice) {
