@@ -362,6 +362,8 @@ def test_who_does_not_come_is_missed():
     return "rank 0, rank 1, rank 2"
 
 
+# Whatever our own nohup has made of SIGHUP: ranks that ignore it are those that somebody has detached.
+HEARING = "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_DFL); os.execvp(sys.argv[1], sys.argv[1:])"
 LAUNCHER = """
 import json, os, subprocess, sys, time
 ranks, how = json.loads(sys.argv[1]), sys.argv[2]
@@ -379,7 +381,7 @@ def launched(launcher, binary, world, args, wrap=None, how="wait", env={}, befor
     folder, job = scratch("launcher"), next(PORTS)
     outs = [os.path.join(folder, "out-%d" % k) for k in range(world)]
     ranks = [([*(wrap or []), binary, *args], {**os.environ, **{n: str(v) for n, v in environment(launcher, k, world, job, 1).items()}, **env}, outs[k]) for k in range(world)]
-    p = subprocess.Popen([*before, sys.executable, "-c", LAUNCHER, json.dumps(ranks), how], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True)
+    p = subprocess.Popen([sys.executable, "-c", HEARING, *before, sys.executable, "-c", LAUNCHER, json.dumps(ranks), how], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True)
     p.stdout.readline()
     return p, outs
 
