@@ -178,7 +178,7 @@ def test_the_same_text_on_one_processor():
     texts = {command(["taskset", "-c", "0", *args])[1], command(args)[1], command(args)[1]}
     check(len(texts) == 1, "texts differ")
     text = texts.pop()
-    check("plans were placed" in text and " (rough figures, up to 7 times as long), exposed" in text, text)
+    check("plans that were placed" in text and " (rough figures, up to 7 times as long), exposed" in text, text)
 
 
 def test_nothing_fits():
