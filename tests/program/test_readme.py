@@ -103,8 +103,8 @@ def trained_steps(lines):
 def test_tour_shows_one_program():
     """On the CPU predict, inspect and build take the same model, options and world; what is built prints the figures shown, but for times. On
     GPUs predict and build agree too. The C that is shown is what that build writes. Losses and norms depend on the processor, for which
-    OpenBLAS chooses its kernels, the more the longer the run: after 100 steps losses of 2.6306 to 2.6344 and norms of 0.787 to 0.805 have been
-    seen. 1 % of a loss is allowed, and 10 % of a norm."""
+    OpenBLAS chooses its kernels, the more the longer the run: after 100 steps losses of 2.6306 to 2.6344 and norms of 0.704 to 0.805 have been
+    seen. Losses may differ by 1 %. Norms are compared at step 1 alone, where they may differ by 0.1 %: later ones double within five steps."""
     text = "\n".join("\n".join(b) for b in tour())
     small, large = (set(re.findall(r"^\$ build/shardc \w+ (models/%s.*?)(?: --program micro| --by unit| --vs .*| --format html -o \S+| -o \S+| r2)?$" % m, text, re.M)) for m in ("gpt2", "llama3"))
     check(len(small) == len(large) == 1, "the tour's commands differ: %s %s" % (small, large))
@@ -118,8 +118,10 @@ def test_tour_shows_one_program():
         out = must(["sh", "-c", commands_of(train)[1].replace("build/tour/", folder + "/").replace("build/text.bin", folder + "/text.bin")], env=env).split("\n")
         check(len(head) == 6 and all(l in out for l in head), "the tour shows %s, the program prints %s" % (head, out[:6]))
         printed = trained_steps(out)
-        same = all(printed[n][0] == shown[n][0] and all(abs(a - b) <= off * b for a, b, off in zip(printed[n][1], shown[n][1], (.01, .1))) for n in shown if n in printed)
-        check("100" in shown and "100" in printed and same, "the tour shows %s, the program prints %s" % (shown, printed))
+        near = lambda a, b, share: abs(a - b) <= share * b
+        same = all(printed[n][0] == shown[n][0] and near(printed[n][1][0], shown[n][1][0], .01) for n in shown if n in printed)
+        same = same and near(printed["1"][1][1], shown["1"][1][1], .001)
+        check("1" in shown and "100" in shown and "100" in printed and same, "the tour shows %s, the program prints %s" % (shown, printed))
     step = open(os.path.join(folder, "gpt2.c")).read()
     shown_c = [b for b in tour() if any("RUN(" in l for l in b)]
     check(len(shown_c) == 2, "the tour has lost its C")
