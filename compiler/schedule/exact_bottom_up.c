@@ -194,8 +194,11 @@ static bool follow_section(ExactBottomUp *b, int s) {
     return true;
 }
 
+/* False where something no longer fits, or where the steps are used up: floors may rise by little, millions of times.
+ */
 static bool follow(ExactBottomUp *b) {
     for (;;) {
+        if (*b->steps > b->limit) return false;
         if (b->items.n) {
             int i = b->items.at[--b->items.n];
             b->items.in[i] = false;
@@ -399,11 +402,12 @@ static ExactResult place_rest(ExactBottomUp *b, const int *list, int n) {
     ExactResult result = EXACT_IMPOSSIBLE;
     bool again = true; /* there are choices that were not tried */
     while (again) {
+        bool settled = settle(b, list, n);
         if (*b->steps > b->limit) {
             result = EXACT_UNKNOWN;
             break;
         }
-        if (!settle(b, list, n)) break;
+        if (!settled) break;
         int nnext = choose_next(b, list, n, b->x->items[list[0]].sections[0], to, next);
         if (!nnext) ground(b, list, n);
         for (int c = 0; c < nnext && again; c++) {
