@@ -32,6 +32,8 @@ enum {
     PATIENCE = 25, /* rounds without gain, then back to the best */
     PROBES = 64,   /* of the longest items, for a long stretch */
     FAR = 400,     /* within 1/FAR is good enough where it is hard to come nearer */
+    STUCK = 32,    /* packings around a growing core without gain. Of 118 walks of bench/compare_plans.py, those that
+                      came to their line went 25 at most without gain */
 };
 
 typedef struct {
@@ -178,20 +180,27 @@ static void place_item(Packer *p, Item *x) {
     mark(p, x, life);
 }
 
-static int64_t place_all(Packer *p, const int *sequence) {
+/* Places all items in turn and returns the height; INT64_MAX as soon as more than `most` bytes lie above `line`. */
+static int64_t place_below(Packer *p, const int *sequence, int64_t line, int64_t most) {
     for (int i = 0; i < 2 * p->leaves; i++) {
         spans_clear(&p->nodes[i].through);
         spans_clear(&p->nodes[i].any);
     }
     for (int i = 0; i < p->leaves; i++) p->partial[i].n = p->begins[i].n = p->late[i].n = 0;
-    int64_t height = 0, before = p->steps;
+    int64_t height = 0, excess = 0, before = p->steps;
     for (int i = 0; i < p->n; i++) {
         Item *x = &p->items[sequence[i]];
         place_item(p, x);
         height = max64(height, x->at + x->size);
+        excess += max64(0, x->at + x->size - line);
+        if (excess > most) return INT64_MAX;
     }
     p->once = p->steps - before;
     return height;
+}
+
+static int64_t place_all(Packer *p, const int *sequence) {
+    return place_below(p, sequence, INT64_MAX, INT64_MAX);
 }
 
 /* ── orders ────────────────────────────────────────────────────────────────────────────────────────────────── */
@@ -589,9 +598,9 @@ static void core_first(const Packer *p, const bool *in_core, const ExactItem *co
 }
 
 /* Places all items around a packing of the core, in several orders of the others, and leaves the offsets of the attempt
- * with the least excess above `line` in p->items. */
-static void place_around(Packer *p, Layout *best, const bool *in_core, const ExactItem *core, const int *chosen,
-                         int ncore, int64_t line, Rank *ranks, int *sequence) {
+ * with the least excess above `line` in p->items. Returns that excess. */
+static int64_t place_around(Packer *p, Layout *best, const bool *in_core, const ExactItem *core, const int *chosen,
+                            int ncore, int64_t line, Rank *ranks, int *sequence) {
     static const OrderKind kinds[] = {BY_LIFE, BY_SIZE, BY_AREA};
     Layout here = new_layout(p);
     for (int k = 0; k < 4 && here.excess > 0; k++) {
@@ -604,11 +613,12 @@ static void place_around(Packer *p, Layout *best, const bool *in_core, const Exa
             for (int i = 0; i < p->n; i++) sequence[i] = ranks[i].item;
         }
         core_first(p, in_core, core, chosen, ncore, ranks, sequence);
-        int64_t height = place_all(p, sequence), excess = excess_over(p, line);
-        if (excess < here.excess) keep(p, &here, sequence, height, excess);
+        int64_t height = place_below(p, sequence, line, here.excess - 1);
+        if (height < INT64_MAX) keep(p, &here, sequence, height, excess_over(p, line));
     }
     for (int i = 0; i < p->n; i++) p->items[i].at = here.at[i];
     if (here.height < best->height) keep(p, best, here.sequence, here.height, here.excess);
+    return here.excess;
 }
 
 /* Items that end above `line` join the core; if that is some, so do those that end highest below it, until the core has
@@ -630,14 +640,15 @@ static int join_core(const Packer *p, bool *in_core, int64_t line, int growth, R
 }
 
 /* Exact search among few items: first those that end above `line`. The others are placed around what it finds, and
- * those that then end above the line join the core, until none does. Where the core cannot end below the line, nothing
- * can: the bound rises. */
+ * those that then end above the line join the core, until none does, or until that has long been of no use. Where the
+ * core cannot end below the line, nothing can: the bound rises. */
 static void search_core(Packer *p, Layout *best, int64_t *bound, int64_t *line, int growth, int64_t *search,
                         Rank *ranks, int *sequence) {
     bool *in_core = NEW_ARRAY(p->a, bool, p->n);
     int *chosen = NEW_ARRAY(p->a, int, p->n), ncore, nsections;
     for (int i = 0; i < p->n; i++) p->items[i].at = best->at[i];
-    for (int added = -1; added && best->height > *line && *search > 0;) {
+    int64_t least_excess = INT64_MAX;
+    for (int added = -1, since = 0; added && best->height > *line && *search > 0 && since < STUCK;) {
         added = join_core(p, in_core, *line, growth, ranks);
         ncore = 0;
         for (int i = 0; i < p->n; i++)
@@ -655,8 +666,10 @@ static void search_core(Packer *p, Layout *best, int64_t *bound, int64_t *line, 
             *line = max64(*line, *bound);
         } else if (r == EXACT_FOUND) {
             int64_t before = p->steps;
-            place_around(p, best, in_core, core, chosen, ncore, *line, ranks, sequence);
+            int64_t excess = place_around(p, best, in_core, core, chosen, ncore, *line, ranks, sequence);
             *search -= 4 * (p->steps - before);
+            since = excess < least_excess ? 0 : since + 1;
+            least_excess = min64(least_excess, excess);
         }
         arena_free(a);
         if (r == EXACT_UNKNOWN) return;
@@ -679,7 +692,7 @@ int64_t pack(Item *items, int n, int positions, int64_t *bound, int64_t known, i
     static const struct {
         bool far;
         int growth, parts; /* of the steps that are left it gets one part in so many */
-    } turns[] = {{false, 8, 4}, {false, INT_MAX, 2}, {true, INT_MAX, 1}};
+    } turns[] = {{false, 8, 3}, {false, INT_MAX, 2}, {true, INT_MAX, 1}};
     for (size_t i = 0; i < sizeof turns / sizeof *turns && best.height > enough(*bound, known) && search > 0; i++) {
         int64_t line = turns[i].far ? max64(*bound + *bound / FAR, known) : enough(*bound, known),
                 share = search / turns[i].parts;

@@ -7,8 +7,8 @@
 #include <limits.h>
 #include <stdlib.h>
 
-static const int64_t EFFORT = 12000000;   /* elementary steps of repair: some 0.15 s */
-static const int64_t SEARCH = 1000000000; /* steps of exact search where that is not enough: some 1 s */
+static const int64_t EFFORT = 12000000;  /* elementary steps of repair: some 0.15 s */
+static const int64_t SEARCH = 525000000; /* steps of exact search where that is not enough: some 1 s */
 
 typedef struct {
     Plan *plan;
@@ -113,6 +113,22 @@ static Packed prepare(const Placer *p, const Sequence *q, Arena *a, int program,
     return x;
 }
 
+/* Whether the same pairs of items may share bytes, so that x and y, of the same storages, are packed alike. False where
+ * that would take longer to find out than a packing. */
+static bool packed_alike(const Items *x, const Items *y) {
+    enum { MOST_LATE = 64 };
+    int late = 0;
+    for (int i = 0; i < x->n; i++) {
+        const Item *a = &x->items[i], *b = &y->items[i];
+        if (a->reach != b->reach) return false;
+        if (a->reach == a->last) continue;
+        if (++late > MOST_LATE) return false;
+        for (int k = 0; k < x->n; k++)
+            if (pack_conflict(a, &x->items[k]) != pack_conflict(b, &y->items[k])) return false;
+    }
+    return true;
+}
+
 static void pack_items(const Placer *p, Packed *x, int program, int64_t known) {
     x->height = pack(x->l.items, x->l.n, p->plan->programs[program].n, &x->bound, known,
                      p->rough ? EFFORT / 64 : EFFORT, p->rough ? 0 : SEARCH);
@@ -139,7 +155,8 @@ static void pack_program(Placer *p, int program, ArenaKind arena, int64_t known)
     if (tight) x = y;
     pack_items(p, &x, program, known);
     int64_t worth = x.height - x.height / 100;
-    if (differ && !tight && !p->rough && x.height > max64(known, x.bound + x.bound / 200) && y.bound < worth) {
+    if (differ && !tight && !p->rough && x.height > max64(known, x.bound + x.bound / 200) && y.bound < worth &&
+        !packed_alike(&x.l, &y.l)) {
         pack_items(p, &y, program, known);
         if (y.height < worth) x = y;
     }
