@@ -162,22 +162,21 @@ Test(pack, effort_ends_the_search) {
  * too. */
 Test(pack, effort_ends_what_rises_by_bytes) {
     enum { N = 14, TINY = 4, LIMIT = 1000000 };
-    for (state = 1; state < 100; state++) {
+    for (int problem = 1; problem < 100; problem++) {
         Arena *a = arena_new();
         ExactItem items[N];
         int sections[N][TIMES];
-        uint64_t seed = state;
+        state = (uint64_t)problem;
         for (int i = 0; i < N; i++) {
             int from = i < TINY ? draw(2) : draw(TIMES), to = i < TINY ? TIMES : (int)min64(TIMES, from + 1 + draw(3));
             for (int t = from; t < to; t++) sections[i][t - from] = t;
             items[i] = (ExactItem){i < TINY ? 1 : 1000000000 + draw(1000000), 1, sections[i], to - from, -1};
         }
-        state = seed;
         qsort(items, N, sizeof items[0], by_first_section);
         ExactSearch *x = exact_search_new(a, items, N, 0, TIMES, exact_bound(items, N, TIMES));
         int64_t steps = 0;
         exact_bottom_up(exact_bottom_up_new(x), &steps, LIMIT);
-        cr_assert_lt(steps, 2 * LIMIT, "problem %d", (int)seed);
+        cr_assert_lt(steps, 2 * LIMIT, "problem %d", problem);
         arena_free(a);
     }
 }
