@@ -451,8 +451,9 @@ static const Option options[] = {
     {INSPECT, 0, "module", "GLOB", 4, "Only events of these modules: 'h.3.*'", .take = take_text, TO(module)},
     {INSPECT, 0, "stream", "NAME", 4, "Only this stream: compute, gather, reduce, ...", .take = take_text, TO(stream)},
     {INSPECT, 0, "columns", "LIST", 4,
-     "What a line says beside the event's id: stream, op, phase, module, reads, writes, address, size, waits, why "
-     "(the reasons of each wait), time, source; all; or default, which is all but address, why and time: "
+     "What a line says beside the event's id: stream, purpose, op, phase, module, reads, writes, address, size, waits, "
+     "why "
+     "(the reasons of each wait), time, source; all; or default, which is all but purpose, address, why and time: "
      "'default,time'",
      .take = take_text, TO(columns)},
     {INSPECT, 0, "actual", "FILES", 4,

@@ -25,8 +25,13 @@ static PassRecord measured(const Graph *g, const Device *d) {
             continue;
         }
         Cost c = op_info[op->kind].cost ? op_info[op->kind].cost(op) : (Cost){0};
-        Event e = {
-            .stream = op->stream, .comm = -1, .flops = c.flops, .bytes = c.bytes, .least_us = c.least_us, .op_ir = op};
+        Event e = {.purpose = op->purpose,
+                   .stream = op_stream(op),
+                   .comm = -1,
+                   .flops = c.flops,
+                   .bytes = c.bytes,
+                   .least_us = c.least_us,
+                   .op_ir = op};
         x.flops += c.flops;
         x.bytes += c.bytes;
         x.kernel_us += device_event_us(d, &e, 1, 1, g->deterministic);

@@ -7,10 +7,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-static bool hides(Stream s) {
-    return s == GATHER || s == REDUCE || s == OFFLOAD || s == FETCH;
-}
-
 /* All streams side by side, from the end of one event to the next; what runs beside an event slows it meanwhile. */
 static void run(Timeline *t, const PlanProgram *p) {
     int at[N_STREAMS] = {0};                   /* the event that runs, or the next one to be looked at */
@@ -34,7 +30,7 @@ static void run(Timeline *t, const PlanProgram *p) {
         int first = -1;
         for (int s = 0; s < N_STREAMS; s++) {
             if (left[s] < 0) continue;
-            int partner = timeline_partner((Stream)s);
+            int partner = stream_partner((Stream)s);
             bool both = partner < N_STREAMS && left[partner] >= 0;
             slower[s] = both ? t->both[at[s]] : t->least[at[s]];
             for (int x = 0; x < N_STREAMS && s == COMPUTE; x++)
@@ -62,7 +58,7 @@ static void take_times(const Timeline *t, PlanProgram *p) {
             double done = t->end[e->waits[k]];
             if (done <= ready) continue;
             ready = done;
-            idle = hides(p->events[e->waits[k]].stream) ? ready - free[COMPUTE] : 0;
+            idle = stream_communicates(p->events[e->waits[k]].stream) ? ready - free[COMPUTE] : 0;
         }
         if (e->stream == COMPUTE) p->exposed_us += idle;
         e->start_us = t->start[i];
@@ -71,7 +67,7 @@ static void take_times(const Timeline *t, PlanProgram *p) {
     }
     double communication = 0;
     for (int s = 0; s < N_STREAMS; s++)
-        if (hides((Stream)s)) communication = fmax(communication, free[s]);
+        if (stream_communicates((Stream)s)) communication = fmax(communication, free[s]);
     double busy = fmax(free[COMPUTE], fmax(free[HOST], free[UPDATE]));
     p->exposed_us = cost_picoseconds(p->exposed_us + fmax(communication - busy, 0));
     p->step_us = cost_picoseconds(total);

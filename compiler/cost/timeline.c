@@ -49,7 +49,7 @@ void timeline_restart(Timeline *t) {
 }
 
 static bool slows(Stream s, Stream event) {
-    return event == COMPUTE || timeline_partner(event) == (int)s;
+    return event == COMPUTE || stream_partner(event) == (int)s;
 }
 
 /* When an event ends that starts at `start`: it does what it does alone, slower while others run beside it. */
@@ -85,7 +85,7 @@ double timeline_run(Timeline *t, int event, double ready) {
     Stream s = t->p->events[event].stream;
     double start = t->start[event] = cost_picoseconds(fmax(ready, t->free[s]));
     t->free[s] = t->end[event] = start + cost_picoseconds(end_of(t, event, start) - start);
-    if (timeline_partner(s) < N_STREAMS || (s != COMPUTE && t->share[event] > 0))
+    if (stream_partner(s) < N_STREAMS || (s != COMPUTE && t->share[event] > 0))
         t->ran[s].span[t->ran[s].n++] = (Span){start, t->end[event], t->share[event]};
     return t->end[event];
 }

@@ -10,11 +10,6 @@ typedef struct {
     double start, end, share; /* kernels take longer by `share` meanwhile */
 } Span;
 
-/* The stream whose events share a bus or a network with this one's; N_STREAMS: none. */
-static inline int timeline_partner(Stream s) {
-    return s == FETCH ? OFFLOAD : s == OFFLOAD ? FETCH : s == GATHER ? REDUCE : s == REDUCE ? GATHER : (int)N_STREAMS;
-}
-
 typedef struct {
     Span *span; /* in order of time */
     int n;

@@ -67,7 +67,7 @@ static void put_attributes(FILE *f, const Op *op) {
 }
 
 static void put_op(FILE *f, Arena *a, const Op *op, const char *indent) {
-    fprintf(f, "%s%-10s %-8s %-9s ", indent, op->id ? op->id : "-", stream_name(op->stream), phase_name(op->phase));
+    fprintf(f, "%s%-10s %-8s %-9s ", indent, op->id ? op->id : "-", stream_name(op_stream(op)), phase_name(op->phase));
     put_values(f, a, op_info[op->kind].results, op->out, op->nout, true);
     fprintf(f, "%s%s(", op->nout ? " = " : "", op->body ? op_info[op->kind].name : op_label(a, op));
     put_values(f, a, op_info[op->kind].operands, op->in, op->nin, false);

@@ -1,4 +1,4 @@
-/* The IR's objects: graphs, values, views, ops, states, and the names of dtypes, streams, phases and classes.
+/* The IR's objects: graphs, values, views, ops, states, and the names of dtypes and phases.
  * Relies on: base.
  * Relied on by: everything in compiler/ above base. */
 #include "ir.h"
@@ -31,11 +31,6 @@ bool dtype_parse(const char *s, Dtype *out) {
             return true;
         }
     return false;
-}
-
-const char *stream_name(Stream s) {
-    static const char *const names[N_STREAMS] = SC_STREAM_NAMES;
-    return names[s];
 }
 
 const char *phase_name(Phase p) {

@@ -1,10 +1,11 @@
 /* The intermediate representation: values, ops, modules, units, persistent states, programs. One Graph per compilation.
- * Relies on: base, ops.def (the table of ops), runtime/schema (dtypes, streams).
+ * Relies on: base, ops.def (the table of ops), runtime/schema (dtypes), purpose.h.
  * Relied on by: the front end (which builds it), every pass, the emitter and the reports. */
 #ifndef SHARDC_IR_H
 #define SHARDC_IR_H
 
 #include "../base/base.h"
+#include "purpose.h"
 #include "schema/types.h"
 
 typedef sc_dtype Dtype;
@@ -12,10 +13,6 @@ int dtype_size(Dtype d);         /* bytes an element */
 const char *dtype_name(Dtype d); /* "bf16" */
 bool dtype_parse(const char *s, Dtype *out);
 bool dtype_float(Dtype d);
-
-typedef sc_stream Stream;
-enum { N_STREAMS = SC_STREAMS };
-const char *stream_name(Stream s); /* "compute" */
 
 typedef enum { FORWARD, RECOMPUTE, BACKWARD, OPTIMIZER, INIT, N_PHASES } Phase;
 const char *phase_name(Phase p);
@@ -113,7 +110,7 @@ struct Op {
     Module *module; /* module call that made it; never NULL (the root module if nothing else) */
     Source src;     /* user's Lua frame */
     Phase phase;
-    Stream stream;
+    Purpose purpose;
     Op *origin;           /* backward op: its forward op; clone: what it was cloned from; else NULL */
     Unit *unit;           /* for gather, reduce, optimizer */
     Extension *extension; /* of a T_FOREIGN op */
@@ -126,6 +123,10 @@ struct Op {
     int group;              /* fused kernel number: equal for clones of one group; else -1 */
     Value *workspace;       /* or NULL; also counted as a write */
 };
+
+static inline Stream op_stream(const Op *op) {
+    return purposes[op->purpose].stream;
+}
 
 /* ── modules, parameters, states, units ──────────────────────────────────────────────────────────────────────────── */
 struct Module {

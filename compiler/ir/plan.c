@@ -1,19 +1,7 @@
-/* The plan's fixed tables: names of storage classes, which programs train, and which may follow which.
+/* The plan's fixed tables: which programs train, and which may follow which.
  * Relies on: plan.h.
  * Relied on by: verify (proves each succession), the reports, the emitter and with it the runtime. */
 #include "plan.h"
-
-const char *storage_class_name(StorageClass c) {
-    static const char *const names[N_CLASSES] = {
-        [C_PARAMETERS] = "parameters",   [C_OPTIMIZER] = "optimizer state",
-        [C_GRADIENTS] = "gradients",     [C_BUFFERS] = "buffers",
-        [C_INPUTS] = "inputs",           [C_RECORD] = "record",
-        [C_UNSHARDED] = "unsharded",     [C_UNSHARDED_GRADS] = "unsharded gradients",
-        [C_ACTIVATIONS] = "activations", [C_TEMPORARY] = "temporary",
-        [C_WORKSPACE] = "workspace",     [C_HOST] = "host",
-    };
-    return names[c];
-}
 
 bool program_trains(const PlanProgram *p) {
     return !strncmp(p->name, "micro", 5);

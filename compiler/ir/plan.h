@@ -8,24 +8,6 @@
 
 typedef enum { ARENA_DEVICE, ARENA_HOST, N_ARENAS } ArenaKind;
 
-/* What bytes are for; the lines of `predict`. Persistent states come first, transients after. */
-typedef enum {
-    C_PARAMETERS,
-    C_OPTIMIZER,
-    C_GRADIENTS,
-    C_BUFFERS,
-    C_INPUTS,
-    C_RECORD, /* persistent */
-    C_UNSHARDED,
-    C_UNSHARDED_GRADS,
-    C_ACTIVATIONS,
-    C_TEMPORARY,
-    C_WORKSPACE,
-    C_HOST, /* transient */
-    N_CLASSES
-} StorageClass;
-const char *storage_class_name(StorageClass c); /* "activations" */
-
 typedef struct {
     int id;
     StorageClass cls;
@@ -58,7 +40,8 @@ typedef enum {
 
 typedef struct {
     const char *id, *op; /* "e131", "matmul+gelu_tanh" */
-    Stream stream;
+    Purpose purpose;
+    Stream stream; /* the purpose's */
     Phase phase;
     const char *module; /* "layers.3.mlp.up" */
     Source src;

@@ -8,8 +8,8 @@
 #include "edit.h"
 #include "lower.h"
 
-static Op *copy_op(Graph *g, bool to_host, const Op *for_op, const char *id, Value *from, Value *to) {
-    Op *op = op_new(g, to_host ? OP_offload : OP_fetch);
+static Op *copy_op(Graph *g, Purpose purpose, const Op *for_op, const char *id, Value *from, Value *to) {
+    Op *op = op_new(g, purposes[purpose].stream == OFFLOAD ? OP_offload : OP_fetch);
     op->id = id;
     op->module = for_op->module;
     op->src = for_op->src;
@@ -17,7 +17,7 @@ static Op *copy_op(Graph *g, bool to_host, const Op *for_op, const char *id, Val
     op->unit = for_op->unit;
     op->origin = NULL;
     op->group = -1;
-    op->stream = to_host ? OFFLOAD : FETCH;
+    op->purpose = purpose;
     op->in[op->nin++] = from;
     op->out[op->nout++] = to;
     to->def = op;
@@ -46,9 +46,10 @@ static Value *add_copies(Graph *g, Edit *e, const Program *p, const Uses *uses, 
     /* "13" of the op e13, "13.1" of its second result */
     const char *name = k ? arena_printf(g->arena, "%s.%d", def->id + 1, k) : def->id + 1;
     Value *host = twin(g, v, true), *fetched = twin(g, v, false);
-    edit_after(e, last_forward, copy_op(g, true, def, arena_printf(g->arena, "o%s", name), v, host));
-    edit_before(e, first_backward,
-                copy_op(g, false, p->ops.at[first_backward], arena_printf(g->arena, "f%s", name), host, fetched));
+    edit_after(e, last_forward, copy_op(g, TO_OFFLOAD, def, arena_printf(g->arena, "o%s", name), v, host));
+    edit_before(
+        e, first_backward,
+        copy_op(g, TO_FETCH_ACTIVATION, p->ops.at[first_backward], arena_printf(g->arena, "f%s", name), host, fetched));
     return fetched;
 }
 
@@ -95,9 +96,8 @@ static bool on_host(Value *v) {
     return value_root(v)->on_host;
 }
 
-/* The stream of an op: HOST where all that it updates lies there and the unit's update is not to stream, UPDATE for an
- * update of state in host memory that streams; else as it was. */
-static Stream stream_of(const Op *op) {
+/* Where all that an op updates lies in host memory, it runs there, unless the unit's update is to stream. */
+static Purpose purpose_of(const Op *op) {
     bool some = false, all = true; /* of what it updates lies in host memory */
     for (int k = 0; k < op->nin; k++) {
         if (!op->in[k] || !op_updates(op, k)) continue;
@@ -105,8 +105,8 @@ static Stream stream_of(const Op *op) {
         all &= on_host(op->in[k]);
     }
     bool update = op_is(op, T_OPTIMIZER);
-    if (some && all && op_is(op, T_HOST_OK) && (!update || op->unit->host_update)) return HOST;
-    return some && update ? UPDATE : op->stream;
+    if (some && all && op_is(op, T_HOST_OK) && (!update || op->unit->host_update)) return TO_RUN_ON_HOST;
+    return some && update ? TO_UPDATE_STREAMED : op->purpose;
 }
 
 static Value *known_copy(const Copies *l, const Value *v) {
@@ -128,9 +128,8 @@ static bool only_written(const Op *op, int k) {
 }
 
 static Value *zeros(Graph *g, Edit *e, const Op *op, int pos, const char *id, const Value *like) {
-    Op *full = copy_op(g, false, op, id, NULL, twin(g, like, false));
+    Op *full = copy_op(g, op->purpose, op, id, NULL, twin(g, like, false));
     full->kind = OP_full;
-    full->stream = op->stream;
     full->nin = 0;
     full->full.dtype = like->dtype;
     full->full.dims = 1;
@@ -145,16 +144,19 @@ static Copies fetched_masters(Graph *g, const Program *p) {
     Uses *uses = uses_new(g, p);
     for (int i = 0; i < p->ops.n; i++) {
         const Op *f = p->ops.at[i];
-        if (f->stream != FETCH || f->phase != BACKWARD || !f->fetch.x->state) continue;
+        if (f->purpose != TO_FETCH_SHARD || f->phase != BACKWARD) continue;
         const User *u = uses_users(uses, f->fetch.y);
-        while (u && u->op->stream == GATHER) u = u->next;
+        while (u && u->op->purpose == TO_UNSHARD) u = u->next;
         if (!u) push(&l, g->arena, ((Copied){f->fetch.x, f->fetch.y}));
     }
     uses_free(uses);
     return l;
 }
 
-static void move_operands(Graph *g, Edit *e, Op *op, int pos, bool to_host, Copies *small, const Copies *masters) {
+static void move_operands(Graph *g, Edit *e, Op *op, int pos, Copies *small, const Copies *masters) {
+    bool to_host = op->purpose == TO_RUN_ON_HOST, streams = op->purpose == TO_UPDATE_STREAMED;
+    Purpose here = to_host ? TO_OFFLOAD : streams ? TO_FETCH_STREAMED : TO_FETCH_STATE;
+    Purpose back = streams ? TO_WRITE_BACK_STREAMED : TO_OFFLOAD;
     for (int k = 0; k < op->nin; k++) {
         Value *v = op->in[k], *t = known_copy(small, v), *up = known_copy(masters, v);
         if (!v || on_host(v) == to_host) continue;
@@ -165,13 +167,13 @@ static void move_operands(Graph *g, Edit *e, Op *op, int pos, bool to_host, Copi
             t = up;
         } else if (!t || op_updates(op, k)) {
             t = twin(g, v, to_host);
-            edit_before(e, pos, copy_op(g, to_host, op, id, v, t));
+            edit_before(e, pos, copy_op(g, here, op, id, v, t));
             if (value_bytes(v) <= SMALL && !op_updates(op, k)) push(small, g->arena, ((Copied){v, t}));
         }
         edit_replace_operand(op, v, t);
         if (!op_updates(op, k)) continue; /* a device op has updated a host state: write it back */
         Value *state = value_new_view(g, v, v->dims, v->shape, v->stride, 0);
-        Op *away = copy_op(g, true, op, arena_printf(g->arena, "o_%s_%d", op->id, k), t, state);
+        Op *away = copy_op(g, back, op, arena_printf(g->arena, "o_%s_%d", op->id, k), t, state);
         away->origin = op;
         edit_after(e, pos, away);
     }
@@ -183,9 +185,9 @@ static void host_states(Graph *g, Program *p) {
     for (int i = 0; i < p->ops.n; i++) {
         Op *op = p->ops.at[i];
         if (op_is(op, T_COPY | T_VIEW | T_ASSEMBLE)) continue;
-        op->stream = stream_of(op);
+        op->purpose = purpose_of(op);
         forget_written(&small, op);
-        move_operands(g, e, op, i, op->stream == HOST, &small, &masters);
+        move_operands(g, e, op, i, &small, &masters);
     }
     edit_commit(e);
 }

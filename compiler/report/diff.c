@@ -193,10 +193,6 @@ static double end_of(const Event *e) {
     return e->start_us + e->duration_us;
 }
 
-static bool communicates(Stream s) {
-    return s != COMPUTE && s != HOST && s != UPDATE;
-}
-
 static void add_exposed(Arena *a, Sums *s, const Event *awaited, double us) {
     if (us < 1e-6) return; /* less than a picosecond: rounding */
     add(a, s, arena_printf(a, "%s %s", stream_name(awaited->stream), pattern_of(a, awaited->module)), us);
@@ -215,10 +211,10 @@ static void sum_exposed(Arena *a, const Plan *p, Sums *s) {
                 const Event *x = &g->events[e->waits[w]];
                 if (end_of(x) > (awaited ? end_of(awaited) : compute)) awaited = x;
             }
-            if (e->stream == COMPUTE && awaited && communicates(awaited->stream))
+            if (e->stream == COMPUTE && awaited && stream_communicates(awaited->stream))
                 add_exposed(a, s, awaited, end_of(awaited) - compute);
             if (e->stream == COMPUTE) compute = end_of(e);
-            if (!communicates(e->stream))
+            if (!stream_communicates(e->stream))
                 busy = fmax(busy, end_of(e));
             else if (!last || end_of(e) > end_of(last))
                 last = e;

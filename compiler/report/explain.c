@@ -105,16 +105,6 @@ static void place_on_stream(const Explain *w, int e) {
          stream_name(w->p->events[e].stream), e + 1, w->p->n);
 }
 
-static const char *limit_of(const Event *x) {
-    switch (x->stream) {
-    case GATHER: return "the unit's prefetch allows no more gathers in flight before";
-    case FETCH: return "no more may be fetched ahead of its use before";
-    case REDUCE:
-    case OFFLOAD: return "no more such buffers may be in flight before";
-    default: return "the graph has it after";
-    }
-}
-
 static void issued(const Explain *w, int e) {
     const Event *x = &w->p->events[e];
     const char *other = x->issue_other >= 0 ? event_named(w, x->issue_other) : NULL;
@@ -126,7 +116,7 @@ static void issued(const Explain *w, int e) {
     case ISSUE_READY:
         said = other ? "as soon as what it needs last had been:" : "at the start: it needs no event";
         break;
-    case ISSUE_LIMITED: said = limit_of(x); break;
+    case ISSUE_LIMITED: said = purposes[x->purpose].limited; break;
     case ISSUE_SURE: said = "when a gradient has surely come, so that no kernel waits for it:"; break;
     case ISSUE_BEHIND: said = "behind the reduce of a later gradient, to run beside it:"; break;
     case ISSUE_AT_END: said = "at the end of the backward, to run beside the last reduces"; break;
@@ -214,6 +204,7 @@ static void explain_event(const Explain *w, int e) {
     fprintf(w->f, "%s of program %s: %s, %s %s%s\n", x->id, w->p->name, x->op, phase_name(x->phase),
             *x->module ? x->module : "-", source_of(w, x->src));
     made_by(w, x->op_ir);
+    line(w, "purpose", "to %s", purposes[x->purpose].name);
     place_on_stream(w, e);
     issued(w, e);
     starts(w, e);

@@ -55,6 +55,7 @@ static const Field fields[] = {
     {IN_PROGRAM, "bound", F_PAIR, offsetof(PlanProgram, bound)},
     {IN_EVENT, "op", F_TEXT, offsetof(Event, op)},
     {IN_EVENT, "stream", F_STREAM, offsetof(Event, stream)},
+    {IN_EVENT, "purpose", F_PURPOSE, offsetof(Event, purpose)},
     {IN_EVENT, "phase", F_PHASE, offsetof(Event, phase)},
     {IN_EVENT, "module", F_TEXT, offsetof(Event, module)},
     {IN_COST, "flops", F_REAL, offsetof(Event, flops)},
@@ -77,6 +78,7 @@ const char *fields_word(FieldType t, int k) {
     case F_DTYPE: return k < N_DTYPES ? dtype_name((Dtype)k) : NULL;
     case F_PHASE: return k < N_PHASES ? phase_name((Phase)k) : NULL;
     case F_STREAM: return k < N_STREAMS ? stream_name((Stream)k) : NULL;
+    case F_PURPOSE: return k < N_PURPOSES ? purposes[k].name : NULL;
     default: return NULL;
     }
 }

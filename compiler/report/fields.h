@@ -36,7 +36,8 @@ typedef enum {
     F_CLASS,
     F_DTYPE,
     F_PHASE,
-    F_STREAM
+    F_STREAM,
+    F_PURPOSE
 } FieldType;
 
 typedef struct {

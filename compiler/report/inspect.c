@@ -9,8 +9,8 @@
 #include <fnmatch.h>
 
 const char *report_column(Column c) {
-    static const char *const names[] = {"stream",  "op",   "phase", "module", "reads", "writes",
-                                        "address", "size", "waits", "why",    "time",  "source"};
+    static const char *const names[] = {"stream",  "purpose", "op",    "phase", "module", "reads", "writes",
+                                        "address", "size",    "waits", "why",   "time",   "source"};
     return names[c];
 }
 
@@ -57,6 +57,7 @@ static void accesses(Str *s, const Plan *p, const ReportOptions *o, const char *
 void report_event_line(Str *s, const Plan *p, const PlanProgram *g, const Event *e, const ReportOptions *o) {
     str_add(s, e->id);
     if (has(o, COL_STREAM)) str_addf(s, " %s", stream_name(e->stream));
+    if (has(o, COL_PURPOSE)) str_addf(s, "  to %s", purposes[e->purpose].name);
     if (has(o, COL_OP)) str_addf(s, "  %s", e->op);
     if (has(o, COL_PHASE)) str_addf(s, "  %s", phase_name(e->phase));
     if (has(o, COL_MODULE)) str_addf(s, "%s%s", has(o, COL_PHASE) ? " " : "  ", *e->module ? e->module : "-");

@@ -10,6 +10,7 @@
 /* What a line of `inspect` says of an event beside its id. */
 typedef enum {
     COL_STREAM,
+    COL_PURPOSE,
     COL_OP,
     COL_PHASE,
     COL_MODULE,
@@ -25,10 +26,11 @@ typedef enum {
 } Column;
 const char *report_column(Column c);
 /* For people and for diff: neither address nor time, which change at every line when one event moves, nor reasons,
- * which are long. */
+ * which are long, nor the purpose,
+ * which stream and op mostly tell. */
 enum {
     COLUMNS_ALL = (1u << N_COLUMNS) - 1,
-    COLUMNS_DEFAULT = COLUMNS_ALL & ~(1u << COL_ADDRESS | 1u << COL_WHY | 1u << COL_TIME)
+    COLUMNS_DEFAULT = COLUMNS_ALL & ~(1u << COL_PURPOSE | 1u << COL_ADDRESS | 1u << COL_WHY | 1u << COL_TIME)
 };
 typedef struct {
     const char *program, *module, *stream; /* inspect: filters, NULL: all */
@@ -80,7 +82,7 @@ void report_trace(FILE *f, const Plan *p);
 void report_findings_text(FILE *f, const Plan *p, const Findings *v);
 void report_times_text(FILE *f, const Plan *p, const Findings *late); /* of training programs; bounds that they miss */
 void report_findings_json(FILE *f, const Plan *p, const Findings *v, const Findings *late);
-enum { PLAN_VERSION = 4 }; /* rises when what a plan must say changes; 4: where times come from */
+enum { PLAN_VERSION = 5 }; /* rises when what a plan must say changes; 5: what each event is for */
 /* Where a plan's times come from and how far off they may be: "measured kernels, ±5 %"; "": not known. */
 const char *report_trust(Arena *a, const Plan *p);
 void plan_write_json(FILE *f, const Plan *p);

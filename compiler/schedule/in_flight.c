@@ -1,4 +1,4 @@
-/* in_flight: how much memory movable events may hold. The table of policies says what is counted (units, buffers,
+/* in_flight: how much memory movable events may hold. The table of purposes says what is counted (units, buffers,
  * bytes) and the limit. Here limits become order edges: what leaves the window ends before the next one may begin.
  * Relies on: order.h. Relied on by: order.c. Every edge goes forward in the graph's order, so an issue order exists. */
 #include "../ir/policy.h"
@@ -40,7 +40,7 @@ typedef struct {
 } Unshard;
 
 static bool unshards(const Order *o, int e) {
-    return order_stream(o, e) == GATHER || o->class[e] == FETCH_PARAMETERS;
+    return order_purpose(o, e) == TO_UNSHARD || order_purpose(o, e) == TO_FETCH_UNIT;
 }
 
 typedef VEC(Unshard) Unshards;
@@ -99,7 +99,7 @@ static void follow_list(const Order *o, const Unshards *uses, const Module *m, b
     bool inside = false;
     for (int e = 0; e < o->p->n && l->n; e++) {
         const Op *op = o->p->events[e].op_ir;
-        if (o->class[e] != PINNED || !op) continue;
+        if (!order_pinned(o, e) || !op) continue;
         bool in = module_within(op->module, m) && (op->phase == FORWARD) == forward;
         if (in && !inside) start_listed(o, uses, l, forward, e, starts);
         inside = in;
@@ -128,7 +128,7 @@ static void limit_units(Order *o) {
     const int *listed = listed_starts(o, &uses);
     for (int i = 0; i < uses.n; i++) {
         const Unshard *u = &uses.at[i];
-        int more = order_policy(o, u->event)->limit, more_fed = policies[FETCH_TO_GATHER].limit;
+        int more = order_policy(o, u->event)->limit, more_fed = purposes[TO_FETCH_SHARD].limit;
         int start = u->depth ? trigger(&over, u->first_use, 1, u->depth + more) : event_before(o, u->first_use),
             feed = trigger(&over, u->first_use, 1, u->depth + more_fed);
         if (listed[i] != BY_DEPTH) {
@@ -140,7 +140,8 @@ static void limit_units(Order *o) {
             begin_after(o, e, start);
             for (int k = o->pred.at[e]; k < o->pred.at[e + 1]; k++) {
                 int f = o->pred.event[k];
-                if (o->class[f] == FETCH_TO_GATHER && o->first[order_written(o, f)] == f) begin_after(o, f, feed);
+                if (order_purpose(o, f) == TO_FETCH_SHARD && o->first[order_written(o, f)] == f)
+                    begin_after(o, f, feed);
             }
         }
     }
@@ -161,7 +162,7 @@ static bool buffer_of(const Order *o, int e, Buffer *b) {
         *b = (Buffer){e, o->use[s], o->last[s], 0};
     else
         *b = (Buffer){o->first[s], o->first[s], e, 0};
-    b->amount = order_policy(o, e)->counted == BYTES ? order_size(o, s) : 1;
+    b->amount = order_policy(o, e)->counted == BY_BYTES ? order_size(o, s) : 1;
     return fetch || (o->last[s] == e && o->first[s] != e);
 }
 
@@ -174,9 +175,9 @@ static void limit_buffers(Order *o, Stream stream) {
     int limit = 0, forward_end = -1;
     for (int e = 0; e < o->p->n; e++) {
         Buffer b;
-        if (o->class[e] == PINNED && order_phase(o, e) == FORWARD) forward_end = e;
+        if (order_pinned(o, e) && order_phase(o, e) == FORWARD) forward_end = e;
         Counted c = order_policy(o, e)->counted;
-        if (order_stream(o, e) != stream || (c != BUFFERS && c != BYTES) || !buffer_of(o, e, &b)) continue;
+        if (order_stream(o, e) != stream || (c != BY_BUFFERS && c != BY_BYTES) || !buffer_of(o, e, &b)) continue;
         limit = order_policy(o, e)->limit;
         push(&all, o->a, b);
         push(&over, o->a, ((Release){b.end, b.amount}));
@@ -203,7 +204,7 @@ void order_limit_in_flight(Order *o) {
     limit_buffers(o, OFFLOAD);
     for (int e = 0; e < o->p->n; e++) {
         bool early = order_stream(o, e) == FETCH || order_stream(o, e) == GATHER;
-        if (!early || o->limited[e] || o->class[e] == STREAMED_FETCH || o->home[e] < 0) continue;
+        if (!early || o->limited[e] || order_purpose(o, e) == TO_FETCH_STREAMED || o->home[e] < 0) continue;
         push(&o->sequence, o->a, ((Edge){o->home[e], e}));
     }
 }

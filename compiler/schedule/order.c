@@ -1,8 +1,8 @@
 /* order: the issue order of each program, by a list scheduler. Forward, recompute and backward keep the graph's order.
  * A walk over these pinned events issues the movable ones between them. An event is issued once all that it depends on
- * has been issued, the limit of its class leaves room (in_flight.c), and its policy allows it (policy.c). A timeline
- * says when events end. Edges that place may rely on are order edges; they become waits only where it does. Relies on:
- * storages, schedule.h, cost/timeline.h. Relied on by: pipeline.c. */
+ * has been issued, the limit of its purpose leaves room (in_flight.c), and its purpose allows it (ir/purpose.c). A
+ * timeline says when events end. Edges that place may rely on are order edges; they become waits only where it does.
+ * Relies on: storages, schedule.h, cost/timeline.h. Relied on by: pipeline.c. */
 #include "order.h"
 
 #include <math.h>
@@ -84,7 +84,7 @@ static bool over(const Order *o) {
 /* An event is ready once all its needs have been issued, unless its policy makes it wait. An event that takes something
  * from host memory waits for the end of the backward. */
 static void admit(Order *o, int e) {
-    const Policy *policy = order_policy(o, e);
+    const PurposeRow *policy = order_policy(o, e);
     double time = 0;
     int surely = -1;
     int behind = policy->earliest == REDUCE_UNDER_WAY && o->nreduces > 1 ? -1 : -2;
@@ -92,7 +92,7 @@ static void admit(Order *o, int e) {
     for (int i = o->pred.at[e]; i < o->pred.at[e + 1] && policy->earliest == GRADIENT_HERE; i++) {
         int p = o->pred.event[i];
         Stream s = order_stream(o, p);
-        if (o->class[p] == REDUCE_GRADIENT) {
+        if (order_purpose(o, p) == TO_REDUCE) {
             if (o->ended[p] > time) surely = p;
             time = fmax(time, o->ended[p]);
             if (o->place[p] > behind) behind = o->place[p];
@@ -129,7 +129,7 @@ static IssueRule rule_of_edge(const Order *o, int from, int to) {
 }
 
 static bool is_admitted(const Order *o, int e) { /* once nothing is missing; others have an issuer of their own */
-    return o->class[e] != PINNED && !o->first_use[e] && order_policy(o, e)->earliest != JUST_IN_TIME;
+    return !order_pinned(o, e) && !o->first_use[e] && order_policy(o, e)->earliest != JUST_IN_TIME;
 }
 
 /* Issues those needs of an event that are still missing, then the event. It does not start before `ready`. */
@@ -156,7 +156,7 @@ static void issue(Order *o, int e, double ready) {
         order_because(o, s, rule_of_edge(o, e, s), e);
         admit(o, s);
     }
-    if (o->class[e] != REDUCE_GRADIENT) return;
+    if (order_purpose(o, e) != TO_REDUCE) return;
     streamed_reduce(o, e);
     if (o->now == o->last_reduce) return;
     o->last_reduce = o->now;
@@ -219,7 +219,7 @@ static void walk(Order *o) {
 static bool cover_last_reduces(Order *o) {
     double reduced = 0, computed = 0;
     for (int e = 0; e < o->p->n; e++) {
-        if (o->class[e] == REDUCE_GRADIENT) reduced = fmax(reduced, o->t->end[e]);
+        if (order_purpose(o, e) == TO_REDUCE) reduced = fmax(reduced, o->t->end[e]);
         if (order_stream(o, e) == COMPUTE && o->place[e] <= o->npinned) computed = fmax(computed, o->t->end[e]);
     }
     bool some = false;
@@ -227,8 +227,8 @@ static bool cover_last_reduces(Order *o) {
         int e = o->issue[i];
         bool takes_gradient = false;
         for (int k = o->pred.at[e]; k < o->pred.at[e + 1]; k++) {
-            EventClass c = o->class[o->pred.event[k]];
-            takes_gradient |= c == REDUCE_GRADIENT || c == TAKE_GRADIENT;
+            Purpose before = order_purpose(o, o->pred.event[k]);
+            takes_gradient |= before == TO_REDUCE || before == TO_TAKE_GRADIENT;
         }
         if (order_policy(o, e)->latest != AT_END || o->place[e] > o->npinned || !takes_gradient) continue;
         o->at_end[e] = some = true;
@@ -238,11 +238,20 @@ static bool cover_last_reduces(Order *o) {
 }
 
 /* ── a program ─────────────────────────────────────────────────────────────────────────────────────────────────── */
+static void find_pinned(Order *o) {
+    int last = -1;
+    for (int e = 0; e < o->p->n; e++) {
+        if (order_pinned(o, e)) o->pinned[o->npinned++] = last = e;
+        o->nreduces += order_purpose(o, e) == TO_REDUCE;
+        o->home[e] = last;
+    }
+}
+
 /* What depends on nothing and is held by no limit comes with its first user, or where the graph has it. */
 static void find_first_use(Order *o) {
     for (int e = 0; e < o->p->n; e++) {
         bool limited = order_stream(o, e) == GATHER || order_stream(o, e) == FETCH;
-        if (o->class[e] == PINNED || limited || o->pred.at[e] < o->pred.at[e + 1]) continue;
+        if (order_pinned(o, e) || limited || o->pred.at[e] < o->pred.at[e + 1]) continue;
         o->first_use[e] = o->succ.at[e] < o->succ.at[e + 1];
         if (!o->first_use[e] && o->home[e] >= 0) push(&o->sequence, o->a, ((Edge){o->home[e], e}));
     }
@@ -269,7 +278,6 @@ static void order_program(Schedule *s, const Graph *g, const Device *d, Plan *pl
     for (size_t i = 0; i < sizeof ints / sizeof *ints; i++) *ints[i] = NEW_ARRAY(a, int, p->n + 1);
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) *flags[i] = NEW_ARRAY(a, bool, p->n + 1);
     for (size_t i = 0; i < sizeof heaps / sizeof *heaps; i++) heaps[i]->at = NEW_ARRAY(a, Entry, p->n + 1);
-    o->class = NEW_ARRAY(a, EventClass, p->n + 1);
     o->ended = NEW_ARRAY(a, double, p->n + 1);
     o->rule = NEW_ARRAY(a, IssueRule, p->n + 1);
     const Edges *data = &o->data, *all[] = {&o->data, &o->order, &o->sequence};
@@ -277,7 +285,8 @@ static void order_program(Schedule *s, const Graph *g, const Device *d, Plan *pl
     o->pred = links_of(o, &data, 1, true);
     o->succ = links_of(o, &data, 1, false);
     index_uses(o);
-    order_classify(o);
+    find_pinned(o);
+    streamed_find(o);
     order_limit_in_flight(o);
     find_first_use(o);
     o->needs = links_of(o, all, 3, true);

@@ -1,64 +1,10 @@
-/* What the files of the list scheduler share: a program whose events are being put in issue order, the classes of its
- * events and their policies. Relies on: schedule.h, cost/timeline.h. Relied on by: order.c, policy.c, in_flight.c,
- * streamed_updates.c. */
+/* What the files of the list scheduler share: a program whose events are being put in issue order. Relies on:
+ * schedule.h, cost/timeline.h. Relied on by: order.c, in_flight.c, streamed_updates.c. */
 #ifndef SHARDC_ORDER_H
 #define SHARDC_ORDER_H
 
 #include "../cost/timeline.h"
 #include "schedule.h"
-
-/* Pinned events keep the graph's order; all others are movable. */
-typedef enum {
-    PINNED, /* kernels of forward, recompute and backward; metrics */
-    GATHER_FORWARD,
-    GATHER_BACKWARD,  /* and for recomputation */
-    FETCH_TO_GATHER,  /* from host memory: parameters that are gathered then, */
-    FETCH_PARAMETERS, /* parameters of which no other rank has a part, */
-    FETCH_ACTIVATION, /* and what an earlier event of the program put there */
-    FETCH_OTHER,
-    REDUCE_GRADIENT,
-    REDUCE_SCALAR, /* metrics, squares of the gradient norm */
-    TAKE_GRADIENT, /* kernels that work on a reduced gradient: sums over ranks or microbatches, squares */
-    UPDATE_KERNEL, /* kernels of the optimizer */
-    OFFLOAD_COPY,
-    STREAMED_FETCH, /* of a streamed update's state */
-    STREAMED_UPDATE,
-    STREAMED_BACK,
-    HOST_KERNEL,
-    N_EVENT_CLASSES
-} EventClass;
-
-typedef enum {
-    NO_LIMIT,
-    UNITS,   /* `limit` units more than their policy's prefetch */
-    BUFFERS, /* `limit` of them */
-    BYTES    /* `limit` times the largest */
-} Counted;
-
-typedef enum {
-    AT_ONCE,          /* as soon as all that it depends on has been issued */
-    REDUCE_UNDER_WAY, /* not before a gradient's reduce has been issued, where there are several */
-    GRADIENT_HERE,    /* the gradient has surely come, and the reduce of a later one has been issued */
-    JUST_IN_TIME      /* as late as hides it, where there is room: streamed_updates.c */
-} Earliest;
-
-typedef enum {
-    ITS_TURN, /* when it may be issued and nothing goes before it */
-    AT_END    /* it may wait for the end of the backward, to run beside the last reduces */
-} Latest;
-
-typedef struct {
-    int priority; /* of events that may be issued, that with the smallest goes first */
-    Counted counted;
-    /* BUFFERS, BYTES: in flight at most. UNITS: how many beyond the unit's prefetch; 1 is the unit in use. Without
-     * effect where prefetch is 0. */
-    int limit;
-    Earliest earliest;
-    Latest latest;
-    double
-        margin; /* it has surely ended after so many times the time that the timeline says; 0: nobody relies on that */
-} Policy;
-extern const Policy policies[N_EVENT_CLASSES];
 
 typedef struct {
     int *at, *event; /* of event e: event[at[e]] ... event[at[e + 1] - 1] */
@@ -89,9 +35,8 @@ typedef struct {
     Edges sequence;          /* of the issue order alone */
     Links pred, succ;        /* by data */
     int *first, *use, *last; /* by storage: first access, the next one, the last */
-    EventClass *class;
-    int *pinned, npinned;
-    int *home; /* the last pinned event at or before an event, or -1 */
+    int *pinned, npinned;    /* pinned events keep the graph's order; all others are movable */
+    int *home;               /* the last pinned event at or before an event, or -1 */
     int nreduces;
     bool *limited; /* by event: a limit in flight says from when on it may be issued (in_flight.c) */
     StreamedUpdates *streamed;
@@ -123,8 +68,14 @@ static inline Phase order_phase(const Order *o, int e) {
 static inline Stream order_stream(const Order *o, int e) {
     return o->p->events[e].stream;
 }
-static inline const Policy *order_policy(const Order *o, int e) {
-    return &policies[o->class[e]];
+static inline Purpose order_purpose(const Order *o, int e) {
+    return o->p->events[e].purpose;
+}
+static inline const PurposeRow *order_policy(const Order *o, int e) {
+    return &purposes[order_purpose(o, e)];
+}
+static inline bool order_pinned(const Order *o, int e) {
+    return order_policy(o, e)->earliest == IN_ORDER;
 }
 static inline int order_written(const Order *o, int e) { /* first storage that it writes, or -1 */
     return o->p->events[e].nwrites ? o->p->events[e].writes[0].storage : -1;
@@ -141,15 +92,12 @@ static inline void order_because(Order *o, int e, IssueRule rule, int other) {
     o->other[e] = other;
 }
 
-/* ── policy.c ────────────────────────────────────────────────────────────────────────────────────────────────── */
-void order_classify(Order *o); /* sets class, pinned, home, nreduces, streamed */
-
 /* ── in_flight.c ─────────────────────────────────────────────────────────────────────────────────────────────── */
 void order_limit_in_flight(Order *o); /* order edges of the policies' limits */
 
 /* ── streamed_updates.c
  * ──────────────────────────────────────────────────────────────────────────────────────────────── */
-void streamed_find(Order *o); /* sets streamed, and the classes of its events */
+void streamed_find(Order *o); /* sets streamed */
 void streamed_restart(Order *o);
 bool streamed_learn(Order *o);              /* from a walk: when gradients come; false: no update is streamed */
 int streamed_next(Order *o, double *ready); /* a fetch that may be issued now, or -1; when it may start */

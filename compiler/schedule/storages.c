@@ -80,7 +80,7 @@ static void use(Derive *d, const Op *op, const Value *v, int event) {
     if (root->state) return;
     Usage *u = &d->usage[root->id];
     u->last = event;
-    u->streams |= 1u << op->stream;
+    u->streams |= 1u << op_stream(op);
     u->in_backward |= op->phase == BACKWARD || op->phase == RECOMPUTE;
 }
 
@@ -94,8 +94,8 @@ static void find_usage(Derive *d, const Program *p) {
             if (!op->in[k]) continue;
             use(d, op, op->in[k], event);
             Usage *u = &d->usage[value_root(op->in[k])->id];
-            u->reduced |= op_is(op, T_COLLECTIVE) && op->stream == REDUCE && op->phase == BACKWARD;
-            u->regathered |= op->stream == GATHER;
+            u->reduced |= op->purpose == TO_REDUCE;
+            u->regathered |= op->purpose == TO_UNSHARD;
         }
         event++;
     }
@@ -106,14 +106,10 @@ static StorageClass class_of(const Derive *d, const Value *root, const Op *def) 
     const Usage *u = &d->usage[root->id];
     if (root == def->workspace) return C_WORKSPACE;
     if (root->on_host) return C_HOST;
-    if (def->stream == GATHER) return u->regathered ? C_TEMPORARY : C_UNSHARDED;
-    if (op_is(def, T_COLLECTIVE)) return C_GRADIENTS;
-    if (op_is(def, T_COPY)) {
-        if (def->phase == OPTIMIZER || def->phase == INIT || u->regathered) return C_TEMPORARY;
-        return def->unit ? C_UNSHARDED : C_ACTIVATIONS;
-    }
-    if (u->reduced || (op_is(def, T_ASSEMBLE) && def->phase == BACKWARD && def->unit)) return C_UNSHARDED_GRADS;
-    if (def->phase == FORWARD && def->unit) return C_UNSHARDED; /* what a resharded unit keeps */
+    StorageClass result = purposes[def->purpose].result;
+    if (u->regathered && def->purpose != TO_KEEP_PIECE) return C_TEMPORARY; /* a step of a gather */
+    if (result != BY_USERS) return result;
+    if (u->reduced || (op_is(def, T_ASSEMBLE) && def->unit)) return C_UNSHARDED_GRADS;
     return def->phase == FORWARD && u->in_backward ? C_ACTIVATIONS : C_TEMPORARY;
 }
 
@@ -129,7 +125,7 @@ static bool is_taken(const Derive *d, const Op *op, int storage) { /* by a resul
 static bool is_free(const Derive *d, const Op *op, const Value *root, const Value *r, int event) {
     const Usage *u = &d->usage[root->id];
     return !root->state && plan_storage(d->plan, root) >= 0 && root->on_host == r->on_host && u->last == event &&
-           u->streams == 1u << op->stream;
+           u->streams == 1u << op_stream(op);
 }
 
 /* A fused kernel reads every operand of an element before it writes the element, so any whole operand that it walks as
@@ -305,7 +301,8 @@ static void fill_event(Derive *d, const Op *op, Event *e) {
     bool update = op_is(op, T_OPTIMIZER) || (op_is(op, T_COPY) && op->origin && op_is(op->origin, T_OPTIMIZER));
     *e = (Event){.id = op->id,
                  .op = op_label(d->a, op),
-                 .stream = op->stream,
+                 .purpose = op->purpose,
+                 .stream = op_stream(op),
                  .phase = op->phase,
                  .module = op->module ? op->module->path : "",
                  .src = op->src,

@@ -33,13 +33,11 @@ struct StreamedUpdates {
 
 /* ── which events these are ────────────────────────────────────────────────────────────────────────────────────── */
 static bool is_feed(const Order *o, int e) { /* of an update: a fetch, or zeros for what it only writes */
-    int s = order_written(o, e);
-    return s >= 0 && o->plan->storages[s].program >= 0 && o->first[s] == e && order_phase(o, e) == OPTIMIZER &&
-           (order_stream(o, e) == FETCH || order_stream(o, e) == UPDATE);
+    return order_purpose(o, e) == TO_FETCH_STREAMED || order_purpose(o, e) == TO_UPDATE_STREAMED;
 }
 
 static bool is_streamed(const Order *o, int e) {
-    return o->class[e] == STREAMED_FETCH || o->class[e] == STREAMED_UPDATE || o->class[e] == STREAMED_BACK;
+    return is_feed(o, e) || order_purpose(o, e) == TO_WRITE_BACK_STREAMED;
 }
 
 /* Copies up and down run at once in the backward, if anything goes down then. */
@@ -59,12 +57,10 @@ static void add_streamed(Order *o, int e) {
         }
         if (p < u.first) u.first = p;
         u.bytes += order_size(o, order_written(o, p));
-        if (order_stream(o, p) == FETCH) o->class[p] = STREAMED_FETCH;
     }
     for (int i = o->succ.at[e]; i < o->succ.at[e + 1]; i++) {
         int b = o->succ.event[i];
-        if (order_stream(o, b) != OFFLOAD || !order_event(o, b)->update) continue;
-        o->class[b] = STREAMED_BACK;
+        if (order_purpose(o, b) != TO_WRITE_BACK_STREAMED) continue;
         if (b > u.last) u.last = b;
         u.down += duration(o, b);
     }
@@ -98,7 +94,7 @@ void streamed_find(Order *o) {
     StreamedUpdates *s = o->streamed = NEW(o->a, StreamedUpdates);
     for (int e = 0; e < o->p->n; e++) {
         const Op *op = order_event(o, e)->op_ir;
-        if (op && op_is(op, T_OPTIMIZER) && order_stream(o, e) == UPDATE) add_streamed(o, e);
+        if (op && op_is(op, T_OPTIMIZER) && order_purpose(o, e) == TO_UPDATE_STREAMED) add_streamed(o, e);
     }
     o->nstreamed = s->l.n;
     if (!s->l.n) return;
@@ -115,9 +111,9 @@ void streamed_find(Order *o) {
         const int *at = &o->pred.at[s->l.at[k].update];
         for (int i = at[0]; i < at[1]; i++) {
             int p = o->pred.event[i];
-            for (int j = o->pred.at[p]; o->class[p] == TAKE_GRADIENT && j < o->pred.at[p + 1]; j++)
+            for (int j = o->pred.at[p]; order_purpose(o, p) == TO_TAKE_GRADIENT && j < o->pred.at[p + 1]; j++)
                 if (order_stream(o, o->pred.event[j]) == REDUCE) s->of_reduce[o->pred.event[j]] = k;
-            if (o->class[p] == REDUCE_GRADIENT) s->of_reduce[p] = k;
+            if (order_purpose(o, p) == TO_REDUCE) s->of_reduce[p] = k;
         }
     }
 }
@@ -152,7 +148,7 @@ bool streamed_learn(Order *o) {
         Streamed *u = &s->l.at[k];
         next = fmin(next, gradient_here(o, u));
         for (int e = u->first; e < u->update; e++)
-            if (o->class[e] == STREAMED_FETCH) next -= MARGIN * duration(o, e);
+            if (order_purpose(o, e) == TO_FETCH_STREAMED) next -= MARGIN * duration(o, e);
         u->latest = next;
     }
     return s->l.n > 0;
@@ -187,7 +183,7 @@ int streamed_next(Order *o, double *ready) {
         Streamed *u = &s->l.at[s->next];
         for (int after; u->next < u->update; u->next++) {
             int e = u->next;
-            if (o->class[e] != STREAMED_FETCH) continue;
+            if (order_purpose(o, e) != TO_FETCH_STREAMED) continue;
             double begin = fmax(fmax(u->latest, s->busy), o->t->free[FETCH]);
             if (begin > horizon || !has_room(o, &after)) return -1;
             int back = s->over > 0 ? s->l.at[s->over - 1].last : -1;

@@ -87,10 +87,6 @@ static char *critical_path(Arena *a, const Run *r, int end) {
 }
 
 /* ── exposed communication: compute idles for it, or it goes on after compute has ended ──────────────────────────── */
-static bool communicates(Stream s) {
-    return s != COMPUTE && s != HOST;
-}
-
 typedef struct {
     double us;
     int waits, for_; /* events; waits -1: the end of the program */
@@ -121,12 +117,12 @@ static Exposed exposed(const Run *r) {
         const Event *ev = &r->p->events[e];
         if (ev->stream == COMPUTE) {
             int c = r->cause[e];
-            if (r->start[e] > compute && c >= 0 && communicates(r->p->events[c].stream))
+            if (r->start[e] > compute && c >= 0 && stream_communicates(r->p->events[c].stream))
                 expose(&x, (Place){r->start[e] - compute, e, c});
             compute = r->end[e];
         }
-        if (!communicates(ev->stream) && r->end[e] > busy) busy = r->end[e];
-        if (communicates(ev->stream) && (last < 0 || r->end[e] > r->end[last])) last = e;
+        if (!stream_communicates(ev->stream) && r->end[e] > busy) busy = r->end[e];
+        if (stream_communicates(ev->stream) && (last < 0 || r->end[e] > r->end[last])) last = e;
     }
     if (last >= 0 && r->end[last] > busy) expose(&x, (Place){r->end[last] - busy, -1, last});
     return x;

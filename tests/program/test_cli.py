@@ -94,7 +94,7 @@ CASES = [
     (["predict", PLAN, "--by", "unit", "--format", "json"], 2, "--format json holds the peak and all events: leave out --at and --by"),
     (["inspect", PLAN, "--stream", "computer"], 2, "--stream computer: streams are compute, gather"),
     (["inspect", PLAN, "--program", "mirco"], 2, "--program mirco: this plan has"),
-    (["inspect", PLAN, "--columns", "op,adress"], 2, "--columns adress: columns are stream, op, phase, module, reads, writes, address, size, waits, why, time, source; or all, or default"),
+    (["inspect", PLAN, "--columns", "op,adress"], 2, "--columns adress: columns are stream, purpose, op, phase, module, reads, writes, address, size, waits, why, time, source; or all, or default"),
     (["inspect", PLAN, "--columns", "op,address"], 2, "--columns: address and size belong to reads and writes: add one of those"),
     (["inspect", PLAN, "--columns", "op,why"], 2, "--columns: why belongs to waits: write waits,why"),
     (["inspect", PLAN, "--columns", "all", "--format", "json"], 2, "--format json writes the whole plan: leave out --program, --module, --stream and --columns"),
@@ -264,7 +264,7 @@ def test_columns():
     for a, d, f in zip(everything, default, few):
         check(re.search("  t [0-9.]+ms .[0-9.]+ms  gpt2.lua:[0-9]+$", a), a)
         without = re.sub("  t [0-9.]+ms .[0-9.]+ms", "", re.sub("@(host:)?0x[0-9a-f]{8}", "", re.sub("  why .*?(?=  t )", "", a)))
-        check(without == re.sub(r"\+0x[0-9a-f]+:", ":", d), "all but address, why and time:\n%s\n%s" % (a, d))
+        check(without == re.sub(r"\+0x[0-9a-f]+:", ":", d), "all but purpose, address, why and time:\n%s\n%s" % (a, d))
         check(f == "  ".join((a.split()[0], re.split("  +", a)[1], re.search("t [0-9.]+ms .[0-9.]+ms", a)[0])), "%s\n%s" % (a, f))
     def differ(*args):
         one, two = (lines("--set", "prefetch=%d" % n, "--set", "layers=6", *args) for n in (1, 2))

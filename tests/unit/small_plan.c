@@ -15,11 +15,12 @@ static Access *accesses(Arena *a, int n, const Access *x) {
         (int)(sizeof((Access[]){__VA_ARGS__}) / sizeof(Access))
 #define NONE NULL, 0
 
-static Event event(const char *id, const char *op, Stream s, Phase ph, Access *reads, int nreads, Access *writes,
+static Event event(const char *id, const char *op, Purpose p, Phase ph, Access *reads, int nreads, Access *writes,
                    int nwrites) {
     return (Event){.id = id,
                    .op = op,
-                   .stream = s,
+                   .purpose = p,
+                   .stream = purposes[p].stream,
                    .phase = ph,
                    .module = "layers.0",
                    .src = {"models/small.lua", 7},
@@ -80,15 +81,16 @@ static PlanProgram *program(Plan *p, int i, const char *name, int n) {
 static void micro(Plan *p) {
     Arena *a = p->arena;
     Event *e = program(p, P_MICRO, "micro", N_MICRO)->events;
-    e[GATHER_F] = event("g0f", "all_gather", GATHER, FORWARD, LIST({MASTER, 0, 1024}), LIST({FULL, 0, 2048}));
-    e[FORWARD_1] = event("e0", "matmul", COMPUTE, FORWARD, LIST({INPUT, 0, 256}, {FULL, 0, 2048}), LIST({ACT, 0, 512}));
-    e[LOSS_1] = event("e1", "loss", COMPUTE, FORWARD, LIST({ACT, 0, 512}), LIST({ACT, 0, 512})); /* in place */
-    e[BACKWARD_1] = event("e1b0", "matmul", COMPUTE, BACKWARD, LIST({ACT, 0, 512}), LIST({FULL_GRAD, 0, 1024}));
-    e[BACKWARD_2] =
-        event("e0b0", "matmul", COMPUTE, BACKWARD, LIST({ACT, 0, 512}, {FULL, 0, 2048}), LIST({FULL_GRAD, 1024, 1024}));
+    e[GATHER_F] = event("g0f", "all_gather", TO_UNSHARD, FORWARD, LIST({MASTER, 0, 1024}), LIST({FULL, 0, 2048}));
+    e[FORWARD_1] =
+        event("e0", "matmul", TO_COMPUTE, FORWARD, LIST({INPUT, 0, 256}, {FULL, 0, 2048}), LIST({ACT, 0, 512}));
+    e[LOSS_1] = event("e1", "loss", TO_COMPUTE, FORWARD, LIST({ACT, 0, 512}), LIST({ACT, 0, 512})); /* in place */
+    e[BACKWARD_1] = event("e1b0", "matmul", TO_COMPUTE, BACKWARD, LIST({ACT, 0, 512}), LIST({FULL_GRAD, 0, 1024}));
+    e[BACKWARD_2] = event("e0b0", "matmul", TO_COMPUTE, BACKWARD, LIST({ACT, 0, 512}, {FULL, 0, 2048}),
+                          LIST({FULL_GRAD, 1024, 1024}));
     e[REDUCE_1] =
-        event("r0", "reduce_scatter", REDUCE, BACKWARD, LIST({FULL_GRAD, 0, 2048}), LIST({GRAD_SHARD, 0, 1024}));
-    e[UPDATE_1] = event("u0", "adam", COMPUTE, OPTIMIZER,
+        event("r0", "reduce_scatter", TO_REDUCE, BACKWARD, LIST({FULL_GRAD, 0, 2048}), LIST({GRAD_SHARD, 0, 1024}));
+    e[UPDATE_1] = event("u0", "adam", TO_UPDATE, OPTIMIZER,
                         LIST({GRAD_SHARD, 0, 1024}, {MASTER, 0, 1024}, {MOMENT, 0, 1024}, {RECORD, 0, 64}),
                         LIST({MASTER, 0, 1024}, {MOMENT, 0, 1024}));
     e[GATHER_F].comm = e[REDUCE_1].comm = 0;
@@ -102,13 +104,13 @@ static void micro(Plan *p) {
 static void other_programs(Plan *p) {
     Arena *a = p->arena;
     Event *init = program(p, P_INIT, "init", 2)->events;
-    init[0] = event("e0", "init_param", COMPUTE, INIT, NONE, LIST({MASTER, 0, 1024}));
-    init[1] = event("e1", "zero", COMPUTE, INIT, NONE, LIST({MOMENT, 0, 1024}));
+    init[0] = event("e0", "init_param", TO_INITIALIZE, INIT, NONE, LIST({MASTER, 0, 1024}));
+    init[1] = event("e1", "zero", TO_INITIALIZE, INIT, NONE, LIST({MOMENT, 0, 1024}));
     program(p, P_START, "start", 0);
     Event *eval = program(p, P_EVAL, "eval", 2)->events;
-    eval[0] = event("g0f", "all_gather", GATHER, FORWARD, LIST({MASTER, 0, 1024}), LIST({EVAL_FULL, 0, 2048}));
-    eval[1] =
-        event("e0", "matmul", COMPUTE, FORWARD, LIST({INPUT, 0, 256}, {EVAL_FULL, 0, 2048}), LIST({EVAL_ACT, 0, 512}));
+    eval[0] = event("g0f", "all_gather", TO_UNSHARD, FORWARD, LIST({MASTER, 0, 1024}), LIST({EVAL_FULL, 0, 2048}));
+    eval[1] = event("e0", "matmul", TO_COMPUTE, FORWARD, LIST({INPUT, 0, 256}, {EVAL_FULL, 0, 2048}),
+                    LIST({EVAL_ACT, 0, 512}));
     eval[0].comm = eval[0].unit = 0;
     wait_for(a, &eval[1], 0);
 }

@@ -95,10 +95,12 @@ Test(plan_json, round_trip_of_corner_cases) {
 
 Test(plan_json, event_line) {
     char *text = printed(inspect, small_plan(arena));
-    cr_expect(strstr(text, "\ne0 compute  matmul  forward layers.0  r tokens@0x00000800:256B g0f.0@0x00000a00:2.0KiB  "
-                           "w e0.0@0x00001200:512B  wait g0f  "
-                           "why g0f: all_gather layers.0 has written g0f.0  t 0.000ms +0.013ms  small.lua:7\n"),
-              "%s", text);
+    cr_expect(
+        strstr(text,
+               "\ne0 compute  to compute  matmul  forward layers.0  r tokens@0x00000800:256B g0f.0@0x00000a00:2.0KiB  "
+               "w e0.0@0x00001200:512B  wait g0f  "
+               "why g0f: all_gather layers.0 has written g0f.0  t 0.000ms +0.013ms  small.lua:7\n"),
+        "%s", text);
 }
 
 Test(plan_json, filters) {
@@ -133,9 +135,9 @@ static const struct {
     const char *from, *to, *says;
 } damages[] = {
     {"\"format\":\"shardc-plan\"", "\"format\":\"other\"", "format: \"other\" is not a plan"},
-    {"\"version\":4", "\"version\":2", "version: is 2, this shardc reads version 4; build the model again"},
-    {"\"version\":4", "\"version\":\"3\"", "version: must be an integer"},
-    {"\"version\":4,", "", "version: is missing"},
+    {"\"version\":5", "\"version\":2", "version: is 2, this shardc reads version 5; build the model again"},
+    {"\"version\":5", "\"version\":\"3\"", "version: must be an integer"},
+    {"\"version\":5,", "", "version: is missing"},
     {"\"world\":2", "\"world\":0", "mesh.world: 0 is not between"},
     {"\"nodes\":1", "\"nodes\":7", "mesh.nodes: 7 is not between"},
     {"\"mesh\":{", "\"mesh\":3,\"x\":{", "mesh: must be an object"},

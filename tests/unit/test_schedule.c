@@ -329,11 +329,11 @@ typedef struct {
     Device d;
 } Net;
 
-static Op *add_op(Net *n, OpKind kind, const char *id, Phase phase, Stream stream, Unit *u) {
+static Op *add_op(Net *n, OpKind kind, const char *id, Phase phase, Purpose purpose, Unit *u) {
     Op *op = op_new(n->g, kind);
     op->id = id;
     op->phase = phase;
-    op->stream = stream;
+    op->purpose = purpose;
     op->unit = u;
     op->module = u ? u->module : n->g->root;
     push(&n->p->ops, n->g->arena, op);
@@ -352,7 +352,7 @@ static void in(Op *op, Value *v) {
 }
 
 static Value *softmax(Net *n, const char *id, Phase phase, Value *x) { /* stands for any kernel of one operand */
-    Op *op = add_op(n, OP_softmax, id, phase, COMPUTE, NULL);
+    Op *op = add_op(n, OP_softmax, id, phase, TO_COMPUTE, NULL);
     in(op, x);
     return out(n, op, value_numel(x));
 }
@@ -398,7 +398,7 @@ static Net *net_new(int units, int prefetch) {
 }
 
 static Value *gather(Net *n, Unit *u, const char *id, Phase phase) {
-    Op *op = add_op(n, OP_all_gather, id, phase, GATHER, u);
+    Op *op = add_op(n, OP_all_gather, id, phase, TO_UNSHARD, u);
     op->all_gather.ranks = n->g->world;
     in(op, u->master->value);
     return out(n, op, 512);
@@ -406,7 +406,7 @@ static Value *gather(Net *n, Unit *u, const char *id, Phase phase) {
 
 /* Uses unit u's parameters on x. */
 static Value *layer(Net *n, Unit *u, const char *id, Phase phase, Value *x, Value *full) {
-    Op *op = add_op(n, OP_concat, id, phase, COMPUTE, NULL);
+    Op *op = add_op(n, OP_concat, id, phase, TO_COMPUTE, NULL);
     in(op, x);
     in(op, full);
     (void)u;
@@ -414,11 +414,11 @@ static Value *layer(Net *n, Unit *u, const char *id, Phase phase, Value *x, Valu
 }
 
 static void reduce_and_update(Net *n, Unit *u, Value *grad) {
-    Op *r = add_op(n, OP_reduce_scatter, name(n, "r%d", u->id), BACKWARD, REDUCE, u);
+    Op *r = add_op(n, OP_reduce_scatter, name(n, "r%d", u->id), BACKWARD, TO_REDUCE, u);
     r->reduce_scatter.ranks = n->g->world;
     in(r, grad);
     Value *shard = out(n, r, 256);
-    Op *o = add_op(n, OP_sgd, name(n, "u%d", u->id), OPTIMIZER, COMPUTE, u);
+    Op *o = add_op(n, OP_sgd, name(n, "u%d", u->id), OPTIMIZER, TO_UPDATE, u);
     in(o, shard);
     in(o, u->master->value);
     in(o, shard);
@@ -430,7 +430,7 @@ static Net *net_gathered(int units, int prefetch, bool again) { /* again: in the
     Net *n = net_new(units, prefetch);
     Graph *g = n->g;
     Value *kept[MOST_UNITS];
-    Op *start = add_op(n, OP_full, "e0", FORWARD, COMPUTE, NULL);
+    Op *start = add_op(n, OP_full, "e0", FORWARD, TO_COMPUTE, NULL);
     Value *x = out(n, start, 1024);
     for (int i = 0; i < units; i++) {
         kept[i] = gather(n, g->units.at[i], name(n, "g%df", i), FORWARD);
@@ -439,7 +439,7 @@ static Net *net_gathered(int units, int prefetch, bool again) { /* again: in the
     for (int i = units - 1; i >= 0; i--) {
         Unit *u = g->units.at[i];
         Value *full = again ? gather(n, u, name(n, "g%db", i), BACKWARD) : kept[i];
-        Op *w = add_op(n, OP_concat, name(n, "e%db0", i + 1), BACKWARD, COMPUTE, NULL);
+        Op *w = add_op(n, OP_concat, name(n, "e%db0", i + 1), BACKWARD, TO_COMPUTE, NULL);
         in(w, x);
         in(w, full);
         Value *grad = out(n, w, 512);
@@ -590,7 +590,7 @@ Test(order, the_whole_way_is_sound_and_tight) {
 /* ── storages ──────────────────────────────────────────────────────────────────────────────────────────────── */
 Test(storages, a_dead_operand_lends_its_bytes) {
     Net *n = net_new(1, 1);
-    Value *a = out(n, add_op(n, OP_full, "e0", FORWARD, COMPUTE, NULL), 1024);
+    Value *a = out(n, add_op(n, OP_full, "e0", FORWARD, TO_COMPUTE, NULL), 1024);
     Value *b = softmax(n, "e1", FORWARD, a); /* a is dead: in place */
     Value *c = softmax(n, "e2", FORWARD, b); /* b is read again: not */
     Value *d = softmax(n, "e3", FORWARD, b); /* b is dead now */
@@ -607,11 +607,11 @@ Test(storages, a_dead_operand_lends_its_bytes) {
 
 Test(storages, a_fused_kernel_takes_any_operand_that_it_walks_like_its_result) {
     Net *n = net_new(0, 1);
-    Value *a = out(n, add_op(n, OP_full, "e0", FORWARD, COMPUTE, NULL), 64);
-    Value *b = out(n, add_op(n, OP_full, "e1", FORWARD, COMPUTE, NULL), 1024);
+    Value *a = out(n, add_op(n, OP_full, "e0", FORWARD, TO_COMPUTE, NULL), 64);
+    Value *b = out(n, add_op(n, OP_full, "e1", FORWARD, TO_COMPUTE, NULL), 1024);
     Value *wide = value_new_view(n->g, a, 2, (int64_t[]){16, 64}, (int64_t[]){0, 1}, 0);
     Value *whole = value_new_view(n->g, b, 2, (int64_t[]){16, 64}, (int64_t[]){64, 1}, 0);
-    Op *op = add_op(n, OP_fused, "e2", FORWARD, COMPUTE, NULL), *member = op_new(n->g, OP_add);
+    Op *op = add_op(n, OP_fused, "e2", FORWARD, TO_COMPUTE, NULL), *member = op_new(n->g, OP_add);
     in(op, wide);
     in(op, whole);
     Value *r = value_new(n->g, FP32, 2, (int64_t[]){16, 64});
@@ -630,9 +630,9 @@ Test(storages, a_fused_kernel_takes_any_operand_that_it_walks_like_its_result) {
 /* Two results side by side, of operands side by side: each element's results take its operands' bytes. */
 static bool lends_pieces(int64_t first, int64_t second, bool read_again) {
     Net *n = net_new(0, 1);
-    Value *a = out(n, add_op(n, OP_full, "e0", FORWARD, COMPUTE, NULL), 1024);
+    Value *a = out(n, add_op(n, OP_full, "e0", FORWARD, TO_COMPUTE, NULL), 1024);
     Value *whole = value_new(n->g, FP32, 2, (int64_t[]){16, 64});
-    Op *op = add_op(n, OP_fused, "e1", FORWARD, COMPUTE, NULL), *join = op_new(n->g, OP_assemble);
+    Op *op = add_op(n, OP_fused, "e1", FORWARD, TO_COMPUTE, NULL), *join = op_new(n->g, OP_assemble);
     op->body = NEW_ARRAY(n->g->arena, Op *, 2);
     op->nbody = 2;
     for (int k = 0; k < 2; k++) {
@@ -667,10 +667,10 @@ Test(storages, results_side_by_side_take_the_bytes_of_operands_side_by_side) {
 /* nn.where's two gradients, one of them what a split of one piece joins. */
 Test(storages, an_operand_lends_its_bytes_once) {
     Net *n = net_new(0, 1);
-    Value *a = out(n, add_op(n, OP_full, "e0", FORWARD, COMPUTE, NULL), 1024);
+    Value *a = out(n, add_op(n, OP_full, "e0", FORWARD, TO_COMPUTE, NULL), 1024);
     Value *whole = value_new(n->g, FP32, 1, (int64_t[]){1024}), *first = value_new(n->g, FP32, 1, (int64_t[]){1024});
     Value *piece = value_new_view(n->g, whole, 1, (int64_t[]){1024}, (int64_t[]){1}, 0);
-    Op *op = add_op(n, OP_fused, "e1", FORWARD, COMPUTE, NULL), *join = op_new(n->g, OP_assemble);
+    Op *op = add_op(n, OP_fused, "e1", FORWARD, TO_COMPUTE, NULL), *join = op_new(n->g, OP_assemble);
     op->body = NEW_ARRAY(n->g->arena, Op *, 2);
     op->nbody = 2;
     in(op, a);
@@ -699,11 +699,11 @@ Test(storages, an_operand_lends_its_bytes_once) {
 Test(storages, accesses_are_the_bytes_between_first_and_last_element) {
     Net *n = net_new(0, 1);
     State *m = state_new(n->g, S_METRICS, "metrics", FP32, 64, NULL);
-    Value *a = out(n, add_op(n, OP_full, "e0", FORWARD, COMPUTE, NULL), 1000);
+    Value *a = out(n, add_op(n, OP_full, "e0", FORWARD, TO_COMPUTE, NULL), 1000);
     Value *v = value_new_view(n->g, a, 2, (int64_t[]){3, 4}, (int64_t[]){100, 2}, 10);
     softmax(n, "e1", FORWARD, v);
-    Op *set = add_op(n, OP_store, "e2", FORWARD, COMPUTE, NULL),
-       *add = add_op(n, OP_store, "e3", FORWARD, COMPUTE, NULL);
+    Op *set = add_op(n, OP_store, "e2", FORWARD, TO_COMPUTE, NULL),
+       *add = add_op(n, OP_store, "e3", FORWARD, TO_COMPUTE, NULL);
     for (int i = 0; i < 2; i++) {
         Op *op = i ? add : set;
         in(op, value_new_view(n->g, a, 1, (int64_t[]){2}, (int64_t[]){1}, 0));

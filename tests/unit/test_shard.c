@@ -294,9 +294,9 @@ static void expect_states(const Graph *g, const Unit *u, const Case *c) {
 static void expect_places(const Program *p) {
     for (int i = 0; i < p->ops.n; i++) {
         const Op *op = p->ops.at[i];
-        bool host = op->stream == HOST;
+        bool host = op_stream(op) == HOST;
         if (op_is(op, T_COPY)) {
-            bool up = op->stream == FETCH; /* offload has the same slots */
+            bool up = op_stream(op) == FETCH; /* offload has the same slots */
             cr_expect_eq(value_root(op->fetch.x)->on_host, up, "%s in %s", op->id, p->name);
             cr_expect_eq(value_root(op->fetch.y)->on_host, !up, "%s in %s", op->id, p->name);
             continue;
@@ -314,7 +314,7 @@ static void expect_step(const Graph *g, const Unit *u, const Case *c) {
     const Program *last = program(g, c->accumulate > 1 ? "micro_last" : "micro");
     const Op *update = find(last, arena_printf(g->arena, "u%d", u->id));
     bool root = !u->module->parent, in_place = u->shards == 1 && !c->params;
-    cr_expect_eq(update->stream, c->optimizer && c->on_cpu ? HOST : c->optimizer || c->params ? UPDATE : COMPUTE);
+    cr_expect_eq(op_stream(update), c->optimizer && c->on_cpu ? HOST : c->optimizer || c->params ? UPDATE : COMPUTE);
     cr_expect_eq(count(last, OP_adam, u), 1);
     cr_expect_eq(count(last, OP_reduce_scatter, u), u->shards > 1);
     cr_expect_eq(count(last, OP_all_reduce, u), u->replicas > 1);
@@ -332,7 +332,7 @@ static void expect_step(const Graph *g, const Unit *u, const Case *c) {
     for (int i = 0; i < 3; i++) {
         const Op *acc = find(program(g, names[i]), arena_printf(g->arena, "acc%d", u->id));
         cr_expect_eq(acc->store.add, i > 0, "the first microbatch sets, the others add");
-        cr_expect_eq(acc->stream, c->grads ? HOST : COMPUTE);
+        cr_expect_eq(op_stream(acc), c->grads ? HOST : COMPUTE);
         cr_expect_eq(count(program(g, names[i]), OP_adam, u), i == 2);
     }
 }
@@ -659,7 +659,7 @@ Test(shard, a_sparse_table_exchanges_rows) {
         cr_expect(count(p, OP_reduce_scatter, u) == 0 && count(p, OP_all_reduce, u) == 0 && count(p, OP_adam, u) == 1);
         const Op *rows = find(p, arena_printf(g->arena, "x%d", u->id)),
                  *sum = find(p, arena_printf(g->arena, "r%d", u->id));
-        cr_expect(rows->kind == OP_all_gather && rows->stream == REDUCE && rows->all_gather.x->dtype == FP16);
+        cr_expect(rows->kind == OP_all_gather && op_stream(rows) == REDUCE && rows->all_gather.x->dtype == FP16);
         cr_expect_eq(value_numel(rows->all_gather.y), 4 * 8 * 4);
         cr_expect(sum->kind == OP_coalesce && sum->coalesce.y->dtype == FP32);
         cr_expect_eq(value_numel(sum->coalesce.y), u->numel / 2);
@@ -796,7 +796,7 @@ Test(offload, small_values_travel_once) {
     Program *p = program(g, "micro");
     int small = 0;
     for (int i = 0; i < p->ops.n; i++)
-        small += p->ops.at[i]->stream == OFFLOAD && value_bytes(p->ops.at[i]->offload.x) <= 8;
+        small += op_stream(p->ops.at[i]) == OFFLOAD && value_bytes(p->ops.at[i]->offload.x) <= 8;
     cr_expect_eq(small, 2, "the clip coefficient and Adam's step count, for %d units", g->units.n);
 }
 
@@ -807,7 +807,7 @@ static void expect_trip(const Program *p, const Unit *u, bool wire, bool comes_u
     const State *states[] = {u->master, u->m, u->v, u->wire_shard};
     static const int operand[] = {SLOT(adam, master), SLOT(adam, m), SLOT(adam, v), SLOT(adam, wire)};
     cr_assert_eq(update->adam.wire != NULL, wire);
-    cr_expect_eq(update->stream, UPDATE);
+    cr_expect_eq(op_stream(update), UPDATE);
     for (int k = 0; k < 3 + wire; k++) {
         const Op *up = find(p, arena_printf(a, k < 3 ? "f_u%d_%d" : "z_u%d_%d", u->id, operand[k])),
                  *down = find(p, arena_printf(a, "o_u%d_%d", u->id, operand[k]));

@@ -60,7 +60,7 @@ typedef struct {
 
 static Op *gather_op(const Gather *w, OpKind k, const char *before, const OpParts *parts) {
     const char *id = arena_printf(w->c->g->arena, "%s%s", before, w->id);
-    Op *op = shard_unit_op(w->c->g, k, w->u, id, w->phase, GATHER, parts);
+    Op *op = shard_unit_op(w->c->g, k, w->u, id, w->phase, TO_UNSHARD, parts);
     op->src = w->x->src;
     op->table = w->table;
     op->ntable = w->ntable;
@@ -77,8 +77,8 @@ static Op *foreign_op(const Gather *w, OpKind k, const char *before, const OpPar
 static Value *gather(const Gather *w, Value *v, const char *suffix) {
     Graph *g = w->c->g;
     if (w->u->shards == 1) return v;
-    Op *op = shard_collective(g, OP_all_gather, w->u, arena_printf(g->arena, "%s%s", w->id, suffix), w->phase, GATHER,
-                              w->u->comm_shard, v);
+    Op *op = shard_collective(g, OP_all_gather, w->u, arena_printf(g->arena, "%s%s", w->id, suffix), w->phase,
+                              TO_UNSHARD, w->u->comm_shard, v);
     edit_before(w->c->edit, w->pos, op);
     return shard_add_out(g, op, v->dtype, value_numel(v) * w->u->shards);
 }
@@ -112,7 +112,7 @@ static Value *largest(const Gather *w, Value *shard) {
     Op *own = gather_op(w, OP_amax, "amax_", &(OpParts){.amax = {.shard = shard, .shards = w->u->shards}});
     Value *all = gather(w, shard_add_out(g, own, FP32, slots), ".amax");
     if (w->u->shards == 1) return all;
-    Op *max = UNIT_OP(g, max, w->u, arena_printf(g->arena, "max_%s", w->id), w->phase, GATHER,
+    Op *max = UNIT_OP(g, max, w->u, arena_printf(g->arena, "max_%s", w->id), w->phase, TO_UNSHARD,
                       .x = value_new_view(g, all, 2, shape, stride, 0), .over = 1 << 0);
     edit_before(w->c->edit, w->pos, max);
     return shard_add_out(g, max, FP32, slots);

@@ -18,7 +18,7 @@ static bool stays(const Unit *u) {
  */
 /* All-gather of v at pos; into the state where there is one. */
 static Value *all_gather(Ctx *c, Unit *u, Value *v, const char *id, Phase phase, int comm, State *into, int pos) {
-    Op *op = shard_collective(c->g, OP_all_gather, u, id, phase, GATHER, comm, v);
+    Op *op = shard_collective(c->g, OP_all_gather, u, id, phase, TO_UNSHARD, comm, v);
     int64_t n = value_numel(v) * c->g->comms.at[comm].n;
     edit_before(c->edit, pos, op);
     return into ? shard_out_into(c->g, op, into) : shard_add_out(c->g, op, v->dtype, n);
@@ -31,14 +31,15 @@ static Value *unshard(Ctx *c, Unit *u, int kind, const char *id, Phase phase, St
     Value *v = shard->value;
     bool gathers = u->shards > 1 || u->policy->all_gather;
     if (shard->on_host) {
-        Op *op = UNIT_OP(g, fetch, u, arena_printf(g->arena, "f%s", id), phase, FETCH, .x = v);
+        Purpose purpose = gathers || shard->dtype != u->wire ? TO_FETCH_SHARD : TO_FETCH_UNIT;
+        Op *op = UNIT_OP(g, fetch, u, arena_printf(g->arena, "f%s", id), phase, purpose, .x = v);
         v = into && !gathers ? shard_out_into(g, op, into) : shard_add_out(g, op, shard->dtype, shard->numel);
         edit_before(c->edit, pos, op);
     }
     if (u->policy->all_gather) return shard_gather_extended(c, u, v, kind == FROZEN, id, phase, into, pos);
     if (v->dtype != u->wire) { /* on the gather stream, so that fetches need not wait for a kernel */
         const char *name = arena_printf(g->arena, "c%s", id);
-        Op *op = shard_fused_one(c, UNIT_OP(g, cast, u, name, phase, GATHER, .a = v, .dtype = u->wire), u->wire);
+        Op *op = shard_fused_one(c, UNIT_OP(g, cast, u, name, phase, TO_UNSHARD, .a = v, .dtype = u->wire), u->wire);
         edit_before(c->edit, pos, op);
         v = op_result(op);
     }
@@ -70,7 +71,7 @@ static Value *gathered(Ctx *c, const Param *p, const Op *op, int pos) {
     /* reshard_after_forward = n: each rank keeps a piece of such a size that its group of n ranks holds everything */
     if (!use->piece[kind]) {
         const char *name = arena_printf(g->arena, "s%d%s", u->id, suffix);
-        Op *keep = UNIT_OP(g, reshard, u, name, FORWARD, COMPUTE, .x = forward, .ranks = u->reshard);
+        Op *keep = UNIT_OP(g, reshard, u, name, FORWARD, TO_KEEP_PIECE, .x = forward, .ranks = u->reshard);
         edit_after(c->edit, use->last_forward, keep);
         use->piece[kind] = shard_add_out(g, keep, u->wire, value_numel(forward) / u->reshard);
     }

@@ -14,7 +14,7 @@ static void zero_gaps(Ctx *c, Unit *u, Use *use) {
         if (from == to) continue;
         if (!op || op->nout == MAX_IN) {
             const char *nth = made++ ? arena_printf(c->g->arena, ".%d", made) : "";
-            op = UNIT_OP(c->g, zero_gaps, u, arena_printf(c->g->arena, "z%d%s", u->id, nth), BACKWARD, COMPUTE);
+            op = UNIT_OP(c->g, zero_gaps, u, arena_printf(c->g->arena, "z%d%s", u->id, nth), BACKWARD, TO_COMPUTE);
             edit_before(c->edit, use->first_grad, op);
         }
         Value *gap = shard_piece(c->g, use->flat_grad, from, to - from);
@@ -53,10 +53,11 @@ static Value *after_gradients(Ctx *c, const Use *use, Op *op, Dtype d, int64_t n
     return shard_add_out(c->g, op, d, n);
 }
 
-static void all_reduce(Ctx *c, Unit *u, const Use *use, Value *v) {
+static void all_reduce(Ctx *c, Unit *u, Use *use, Value *v) {
     const char *id = arena_printf(c->g->arena, "a%d", u->id);
     edit_after(c->edit, use->last_grad,
-               shard_collective(c->g, OP_all_reduce, u, id, BACKWARD, REDUCE, u->comm_replicate, v));
+               shard_collective(c->g, OP_all_reduce, u, id, BACKWARD, TO_REDUCE, u->comm_replicate, v));
+    use->reduced = true;
 }
 
 /* The sum over replicas waits for the last microbatch. */
@@ -67,8 +68,8 @@ static bool defers(const Ctx *c, const Unit *u) {
 /* A sum over microbatches as ranks exchange it: rounded once. */
 static Value *rounded(Ctx *c, Unit *u, const Use *use, Value *sum) {
     if (sum->dtype == u->reduce) return sum;
-    Op *cast = UNIT_OP(c->g, cast, u, arena_printf(c->g->arena, "c%d", u->id), BACKWARD, COMPUTE, .a = sum,
-                       .dtype = u->reduce);
+    Op *cast = UNIT_OP(c->g, cast, u, arena_printf(c->g->arena, "c%d", u->id), BACKWARD, shard_gradient_purpose(use),
+                       .a = sum, .dtype = u->reduce);
     Op *op = shard_fused_one(c, cast, u->reduce);
     edit_after(c->edit, use->last_grad, op);
     return op_result(op);
@@ -81,17 +82,19 @@ static void reduce(Ctx *c, Unit *u, Use *use, Value *whole) {
     const char *id = arena_printf(g->arena, "r%d", u->id);
     use->shard_grad = u->sparse ? shard_exchange_rows(c, u, use) : whole;
     if (u->sparse) return;
+    use->reduced = u->shards > 1;
     if (u->shards > 1 && whole->dtype != u->reduce) {
         /* Summed in a wider dtype than was made: each rank gets all ranks' pieces, and adds them in the order of ranks.
          */
         const char *exchange = arena_printf(g->arena, "x%d", u->id);
-        Op *x = shard_collective(g, OP_all_to_all, u, exchange, BACKWARD, REDUCE, u->comm_shard, whole);
+        Op *x = shard_collective(g, OP_all_to_all, u, exchange, BACKWARD, TO_REDUCE, u->comm_shard, whole);
         int64_t shape[] = {u->shards, n}, stride[] = {n, 1};
         Value *pieces = value_new_view(g, after_gradients(c, use, x, whole->dtype, u->numel), 2, shape, stride, 0);
-        Op *sum = UNIT_OP(g, sum, u, id, BACKWARD, COMPUTE, .x = pieces, .over = 1 << 0, .dtype = u->reduce + 1);
+        Op *sum =
+            UNIT_OP(g, sum, u, id, BACKWARD, TO_TAKE_GRADIENT, .x = pieces, .over = 1 << 0, .dtype = u->reduce + 1);
         use->shard_grad = after_gradients(c, use, sum, u->reduce, n);
     } else if (u->shards > 1) {
-        Op *op = shard_collective(g, OP_reduce_scatter, u, id, BACKWARD, REDUCE, u->comm_shard, whole);
+        Op *op = shard_collective(g, OP_reduce_scatter, u, id, BACKWARD, TO_REDUCE, u->comm_shard, whole);
         use->shard_grad = after_gradients(c, use, op, u->reduce, n);
     }
     if (u->replicas > 1 && !defers(c, u)) all_reduce(c, u, use, use->shard_grad);
@@ -102,8 +105,8 @@ static void reduce(Ctx *c, Unit *u, Use *use, Value *whole) {
 static void divide(Ctx *c, Unit *u, Use *use) {
     double factor = u->policy->gradient_divide_factor;
     if (factor == 0 || factor == c->g->world) return;
-    Op *scale = UNIT_OP(c->g, mul_scalar, u, arena_printf(c->g->arena, "d%d", u->id), BACKWARD, COMPUTE,
-                        .a = use->shard_grad, .x = c->g->world / factor);
+    Op *scale = UNIT_OP(c->g, mul_scalar, u, arena_printf(c->g->arena, "d%d", u->id), BACKWARD,
+                        shard_gradient_purpose(use), .a = use->shard_grad, .x = c->g->world / factor);
     Op *op = shard_fused_one(c, scale, u->reduce);
     use->shard_grad = op_result(op);
     edit_after(c->edit, use->last_grad, op);
@@ -112,8 +115,8 @@ static void divide(Ctx *c, Unit *u, Use *use) {
 /* ── until the optimizer runs ─────────────────────────────────────────────────────────────────────────────────────────
  */
 static void accumulate(Ctx *c, Unit *u, const Use *use, Value *v, State *sum) {
-    Op *op = shard_store_op(c->g, v, sum->value, arena_printf(c->g->arena, "acc%d", u->id), BACKWARD, c->role != FIRST,
-                            0, u);
+    Op *op = shard_store_op(c->g, v, sum->value, arena_printf(c->g->arena, "acc%d", u->id), BACKWARD,
+                            shard_gradient_purpose(use), c->role != FIRST, 0, u);
     edit_after(c->edit, use->last_grad, op);
 }
 
@@ -122,7 +125,7 @@ static void keep(Ctx *c, Unit *u, Use *use) {
     Value *grad = use->kept_grad = use->shard_grad;
     if (!u->policy->offload_grads) return;
     const char *id = arena_printf(c->g->arena, "o_grad%d", u->id);
-    Op *op = UNIT_OP(c->g, offload, u, id, BACKWARD, OFFLOAD, .x = grad);
+    Op *op = UNIT_OP(c->g, offload, u, id, BACKWARD, TO_OFFLOAD, .x = grad);
     use->kept_grad = after_gradients(c, use, op, grad->dtype, value_numel(grad));
     use->kept_grad->on_host = true;
 }
@@ -141,7 +144,7 @@ void shard_reduce_gradients(Ctx *c, Value **grads) {
         if (!use->flat_grad) continue;
         if (!u->sparse) {
             zero_gaps(c, u, use);
-            Op *op = UNIT_OP(g, assemble, u, arena_printf(g->arena, "flat%d", u->id), BACKWARD, COMPUTE);
+            Op *op = UNIT_OP(g, assemble, u, arena_printf(g->arena, "flat%d", u->id), BACKWARD, TO_COMPUTE);
             for (int k = 0; k < u->params.n && op->nin < MAX_IN; k++)
                 if (grads[u->params.at[k]->id]) op->assemble.x[op->nin++] = grads[u->params.at[k]->id];
             use->flat_grad->def = op;

@@ -6,12 +6,12 @@
 static void zero_state(Graph *g, Program *p, State *s) {
     if (!s) return;
     const char *id = arena_printf(g->arena, "zero%d", s->id);
-    push(&p->ops, g->arena, UNIT_OP(g, zero, s->unit, id, INIT, COMPUTE, .state = s->value));
+    push(&p->ops, g->arena, UNIT_OP(g, zero, s->unit, id, INIT, TO_INITIALIZE, .state = s->value));
 }
 
 static void init_param(Graph *g, Program *p, const Param *param, const State *s, int64_t offset, int64_t slice) {
     const char *id = arena_printf(g->arena, "i%d", param->id);
-    Op *op = UNIT_OP(g, init_param, param->unit, id, INIT, COMPUTE, .state = s->value, .kind = param->init,
+    Op *op = UNIT_OP(g, init_param, param->unit, id, INIT, TO_INITIALIZE, .state = s->value, .kind = param->init,
                      .key = (int64_t)param->key, .offset = offset, .numel = param_numel(param), .slice = slice,
                      .slices = param->unit->shards, .a = param->init_a, .b = param->init_b);
     op->module = param->owner;
@@ -54,10 +54,10 @@ void shard_start_program(Graph *g) {
         const char *trained = arena_printf(g->arena, "w%d", i), *frozen = arena_printf(g->arena, "wz%d", i);
         if (u->wire_shard != u->master)
             push(&p->ops, g->arena,
-                 shard_store_op(g, u->master->value, u->wire_shard->value, trained, INIT, false, 0, u));
+                 shard_store_op(g, u->master->value, u->wire_shard->value, trained, INIT, TO_INITIALIZE, false, 0, u));
         if (u->frozen_wire != u->frozen)
             push(&p->ops, g->arena,
-                 shard_store_op(g, u->frozen->value, u->frozen_wire->value, frozen, INIT, false, 0, u));
+                 shard_store_op(g, u->frozen->value, u->frozen_wire->value, frozen, INIT, TO_INITIALIZE, false, 0, u));
     }
     push(&g->programs, g->arena, p);
 }

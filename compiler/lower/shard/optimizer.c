@@ -33,12 +33,13 @@ static Value *norm(Ctx *c, int end) {
     for (int comm = 0, k = 0; comm < g->comms.n; comm++)
         for (int i = 0; i < n; i++)
             if (g->units.at[i]->comm_shard == comm) order[k++] = g->units.at[i];
-    Op *all = UNIT_OP(g, assemble, NULL, "norms", OPTIMIZER, COMPUTE);
+    Op *all = UNIT_OP(g, assemble, NULL, "norms", OPTIMIZER, TO_UPDATE);
     for (int i = 0; i < n; i++) {
         Value *grad = c->uses[order[i]->id].shard_grad, *slot = shard_piece(g, slots, i, 1);
         const char *id = arena_printf(g->arena, "n%d", order[i]->id);
-        Op *op = grad ? UNIT_OP(g, sum_squares, order[i], id, OPTIMIZER, COMPUTE, .x = grad, .scaler = shard_scaler(g))
-                      : UNIT_OP(g, zero_gaps, order[i], id, OPTIMIZER, COMPUTE); /* no gradient: its slot is 0 */
+        Op *op = grad
+                     ? UNIT_OP(g, sum_squares, order[i], id, OPTIMIZER, TO_UPDATE, .x = grad, .scaler = shard_scaler(g))
+                     : UNIT_OP(g, zero_gaps, order[i], id, OPTIMIZER, TO_UPDATE); /* no gradient: its slot is 0 */
         op->out[op->nout++] = slot;
         slot->def = op;
         edit_before(c->edit, end, op);
@@ -52,16 +53,18 @@ static Value *norm(Ctx *c, int end) {
         if (order[i]->shards == 1) continue;
         const char *id = i ? arena_printf(g->arena, "norm_sum%d", i) : "norm_sum";
         Value *group = k - i == n ? slots : shard_piece(g, slots, i, k - i);
-        edit_before(c->edit, end,
-                    shard_collective(g, OP_all_reduce, NULL, id, OPTIMIZER, REDUCE, order[i]->comm_shard, group));
+        edit_before(
+            c->edit, end,
+            shard_collective(g, OP_all_reduce, NULL, id, OPTIMIZER, TO_SUM_METRICS, order[i]->comm_shard, group));
     }
     Op *clip =
-        UNIT_OP(g, clip_coefficient, NULL, "clip", OPTIMIZER, COMPUTE, .squares = slots, .scaler = shard_scaler(g));
+        UNIT_OP(g, clip_coefficient, NULL, "clip", OPTIMIZER, TO_UPDATE, .squares = slots, .scaler = shard_scaler(g));
     Value *coefficient = shard_add_out(g, clip, FP32, g->training->scaler ? 2 : 1),
           *total = shard_add_out(g, clip, FP32, 1);
     edit_before(c->edit, end, clip);
     Value *metrics = g->metrics_state->value;
-    edit_before(c->edit, end, shard_store_op(g, total, metrics, "m_norm", OPTIMIZER, false, SLOT_GRAD_NORM, NULL));
+    edit_before(c->edit, end,
+                shard_store_op(g, total, metrics, "m_norm", OPTIMIZER, TO_UPDATE, false, SLOT_GRAD_NORM, NULL));
     return coefficient;
 }
 
@@ -74,9 +77,9 @@ static void update(Ctx *c, Unit *u, Value *grad, Value *coefficient, int pos) {
     int64_t slice = u->numel / u->shards;
     Op *op =
         o->kind == OPT_SGD
-            ? UNIT_OP(g, sgd, u, id, OPTIMIZER, COMPUTE, .grad = grad, .master = master, .coefficient = coefficient,
+            ? UNIT_OP(g, sgd, u, id, OPTIMIZER, TO_UPDATE, .grad = grad, .master = master, .coefficient = coefficient,
                       .momentum = moment, .nesterov = o->nesterov, .slice = slice, .slices = u->shards)
-            : UNIT_OP(g, adam, u, id, OPTIMIZER, COMPUTE, .grad = grad, .master = master, .coefficient = coefficient,
+            : UNIT_OP(g, adam, u, id, OPTIMIZER, TO_UPDATE, .grad = grad, .master = master, .coefficient = coefficient,
                       .m = moment, .v = u->v->value, .step = g->step_state->value, .decoupled = o->kind == OPT_ADAMW,
                       .slice = slice, .slices = u->shards);
     op->src = o->src;
@@ -91,7 +94,7 @@ static void update(Ctx *c, Unit *u, Value *grad, Value *coefficient, int pos) {
         return;
     }
     id = arena_printf(g->arena, "w%d", u->id);
-    edit_before(c->edit, pos, shard_store_op(g, master, u->wire_shard->value, id, OPTIMIZER, false, 0, u));
+    edit_before(c->edit, pos, shard_store_op(g, master, u->wire_shard->value, id, OPTIMIZER, TO_UPDATE, false, 0, u));
 }
 
 /* Without clipping, an update waits for nothing but its unit's gradient and the last use of its parameters. With a loss
@@ -102,13 +105,14 @@ void shard_optimizer(Ctx *c) {
     int end = c->p->ops.n;
     Value *one = NULL; /* the coefficient where nothing clips */
     if (g->training->clip_grad_norm <= 0 && !scaler) {
-        Op *op = UNIT_OP(g, full, NULL, "one", OPTIMIZER, COMPUTE, .dtype = FP32, .dims = 1, .shape = {1}, .value = 1);
+        Op *op =
+            UNIT_OP(g, full, NULL, "one", OPTIMIZER, TO_UPDATE, .dtype = FP32, .dims = 1, .shape = {1}, .value = 1);
         edit_before(c->edit, 0, op);
         one = shard_add_out(g, op, FP32, 1);
     }
     Value *coefficient = norm(c, end);
     if (g->step_state) {
-        Op *count = UNIT_OP(g, count_step, NULL, "count", OPTIMIZER, COMPUTE, .step = g->step_state->value,
+        Op *count = UNIT_OP(g, count_step, NULL, "count", OPTIMIZER, TO_UPDATE, .step = g->step_state->value,
                             .coefficient = scaler ? coefficient : NULL);
         edit_before(c->edit, scaler ? end : 0, count);
     }

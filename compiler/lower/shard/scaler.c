@@ -38,26 +38,26 @@ void lower_scale_check(const Graph *g) {
 
 Op *shard_scale_update(Graph *g, Value *coefficient) {
     const GradScaler *s = g->training->scaler;
-    return of_scaler(g, UNIT_OP(g, update_scale, NULL, "scale", OPTIMIZER, COMPUTE, .coefficient = coefficient,
+    return of_scaler(g, UNIT_OP(g, update_scale, NULL, "scale", OPTIMIZER, TO_UPDATE, .coefficient = coefficient,
                                 .scaler = shard_scaler(g), .interval = s->growth_interval, .growth = s->growth_factor,
                                 .backoff = s->backoff_factor));
 }
 
 void shard_scale_init(Graph *g, Program *init) {
     if (!g->training->scaler) return;
-    Op *zero = UNIT_OP(g, zero, NULL, "zero_scale", INIT, COMPUTE, .state = shard_scaler(g));
-    Op *full = UNIT_OP(g, full, NULL, "scale0", INIT, COMPUTE, .dtype = FP32, .dims = 1, .shape = {1},
+    Op *zero = UNIT_OP(g, zero, NULL, "zero_scale", INIT, TO_INITIALIZE, .state = shard_scaler(g));
+    Op *full = UNIT_OP(g, full, NULL, "scale0", INIT, TO_INITIALIZE, .dtype = FP32, .dims = 1, .shape = {1},
                        .value = g->training->scaler->init_scale);
     Value *first = shard_add_out(g, full, FP32, 1);
     push(&init->ops, g->arena, of_scaler(g, zero));
     push(&init->ops, g->arena, of_scaler(g, full));
-    Op *store = shard_store_op(g, first, shard_scaler(g), "scale", INIT, false, 0, NULL);
+    Op *store = shard_store_op(g, first, shard_scaler(g), "scale", INIT, TO_INITIALIZE, false, 0, NULL);
     push(&init->ops, g->arena, of_scaler(g, store));
 }
 
 Op *shard_scale_undo(Graph *g, const Program *p) {
     if (!p->scaled) return NULL;
-    Op *op = UNIT_OP(g, scale, NULL, "unscaled_loss", FORWARD, COMPUTE, .x = p->loss, .scaler = shard_scaler(g),
+    Op *op = UNIT_OP(g, scale, NULL, "unscaled_loss", FORWARD, TO_COMPUTE, .x = p->loss, .scaler = shard_scaler(g),
                      .inverse = true);
     op_info[op->kind].infer(g, op);
     return of_scaler(g, op);

@@ -1,14 +1,14 @@
 /* shard: lays each unit's parameters out in one flat buffer, creates the persistent states, and turns the traced
  * training step into the programs of the build, with gathers before use, reduce-scatters after the last gradient, and
  * one optimizer event per unit on the rank's shard. Relies on: units, autodiff (Param.reached, Param.grad), fuse
- * (numbers of kernels), shard.h (its parts). Relied on by: pipeline.c; order derives storages and streams from it. */
+ * (numbers of kernels), shard.h (its parts). Relied on by: pipeline.c; order derives storages and events from it. */
 #include "shard.h"
 #include "../../ir/policy.h"
 #include "../lower.h"
 
 /* ── building ops of this pass ────────────────────────────────────────────────────────────────────────────────────────
  */
-Op *shard_unit_op(Graph *g, OpKind k, Unit *u, const char *id, Phase phase, Stream stream, const OpParts *parts) {
+Op *shard_unit_op(Graph *g, OpKind k, Unit *u, const char *id, Phase phase, Purpose purpose, const OpParts *parts) {
     Op *op = op_new(g, k);
     op->parts = *parts;
     for (int i = 0, slots = op_slot_count(op_info[k].operands); i < slots; i++)
@@ -18,14 +18,14 @@ Op *shard_unit_op(Graph *g, OpKind k, Unit *u, const char *id, Phase phase, Stre
     op->module = u ? u->module : g->root;
     op->src = u ? u->policy->src : g->training->optimizer->src;
     op->phase = phase;
-    op->stream = stream;
+    op->purpose = purpose;
     op->group = -1;
     return op;
 }
 
-Op *shard_collective(Graph *g, OpKind k, Unit *u, const char *id, Phase phase, Stream stream, int comm, Value *x) {
+Op *shard_collective(Graph *g, OpKind k, Unit *u, const char *id, Phase phase, Purpose purpose, int comm, Value *x) {
     OpParts parts = {.all_gather = {.x = x, .comm = comm, .ranks = g->comms.at[comm].n}}; /* as all have them */
-    return shard_unit_op(g, k, u, id, phase, stream, &parts);
+    return shard_unit_op(g, k, u, id, phase, purpose, &parts);
 }
 
 Value *shard_add_out(Graph *g, Op *op, Dtype d, int64_t n) {
@@ -48,7 +48,7 @@ Value *shard_piece(Graph *g, Value *of, int64_t at, int64_t n) {
 
 Op *shard_fused_one(Ctx *c, Op *member, Dtype d) {
     Value *x = op_operand(member);
-    Op *op = UNIT_OP(c->g, fused, member->unit, member->id, member->phase, member->stream, .x = {x});
+    Op *op = UNIT_OP(c->g, fused, member->unit, member->id, member->phase, member->purpose, .x = {x});
     member->out[member->nout++] = shard_add_out(c->g, op, d, value_numel(x));
     op->body = NEW_ARRAY(c->g->arena, Op *, 1);
     op->body[op->nbody++] = member;
@@ -56,8 +56,9 @@ Op *shard_fused_one(Ctx *c, Op *member, Dtype d) {
     return op;
 }
 
-Op *shard_store_op(Graph *g, Value *from, Value *to, const char *id, Phase phase, bool add, int64_t at, Unit *u) {
-    return UNIT_OP(g, store, u, id, phase, COMPUTE, .value = from, .state = to, .add = add, .at = at);
+Op *shard_store_op(Graph *g, Value *from, Value *to, const char *id, Phase phase, Purpose purpose, bool add, int64_t at,
+                   Unit *u) {
+    return UNIT_OP(g, store, u, id, phase, purpose, .value = from, .state = to, .add = add, .at = at);
 }
 
 /* ── metrics ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -80,11 +81,11 @@ static Op *metrics(Graph *g, Program *p, bool add) {
         if (op->kind == OP_store && op->store.state == slots) op->store.add = add; /* nn.log_metric */
     }
     Op *unscaled = shard_scale_undo(g, p);
-    Op *loss =
-        shard_store_op(g, unscaled ? unscaled->scale.y : p->loss, slots, "m_loss", FORWARD, add, SLOT_LOSS, NULL);
+    Op *loss = shard_store_op(g, unscaled ? unscaled->scale.y : p->loss, slots, "m_loss", FORWARD, TO_COMPUTE, add,
+                              SLOT_LOSS, NULL);
     insert(g, p, pos, loss);
     if (unscaled) insert(g, p, pos, unscaled);
-    if (!add) insert(g, p, 0, UNIT_OP(g, zero, NULL, "m_zero", FORWARD, COMPUTE, .state = slots));
+    if (!add) insert(g, p, 0, UNIT_OP(g, zero, NULL, "m_zero", FORWARD, TO_COMPUTE, .state = slots));
     return loss;
 }
 
@@ -92,7 +93,7 @@ static void sum_metrics(Ctx *c) {
     Value *slots = c->g->metrics_state->value;
     if (c->g->world == 1) return;
     edit_before(c->edit, c->p->ops.n, /* nothing waits for it */
-                shard_collective(c->g, OP_all_reduce, NULL, "m_sum", OPTIMIZER, REDUCE, COMM_WORLD, slots));
+                shard_collective(c->g, OP_all_reduce, NULL, "m_sum", OPTIMIZER, TO_SUM_METRICS, COMM_WORLD, slots));
 }
 
 /* ── programs ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -145,7 +146,7 @@ static void eval(Graph *g) {
 static void sample(Graph *g) {
     Program *p = edit_clone_program(g, g->sample, "sample", NULL);
     Value *state = shard_state_of_class(g, S_OUTPUT)->value;
-    Op *pick = UNIT_OP(g, pick, NULL, "logits", FORWARD, COMPUTE, .logits = p->logits, .state = state);
+    Op *pick = UNIT_OP(g, pick, NULL, "logits", FORWARD, TO_COMPUTE, .logits = p->logits, .state = state);
     insert(g, p, p->ops.n, pick);
     Ctx c = begin(g, p, ALONE);
     shard_use_params(&c);

@@ -23,6 +23,7 @@ typedef struct {       /* of one unit in one program */
     int regathers;     /* ... and how often it was gathered once more within the backward */
     int first_grad, last_grad;
     Value *flat_grad;              /* what the backward writes (of a sparse table: would); NULL: no gradients here */
+    bool reduced;                  /* an exchange has been made of the gradients: what follows waits for it */
     Value *shard_grad, *kept_grad; /* reduced; as the optimizer finds it, which may be in host memory */
 } Use;
 
@@ -43,19 +44,25 @@ static inline bool shard_trainable(const Param *p) {
     return p->reached && p->requires_grad && !p->is_buffer;
 }
 
+/* Of a kernel behind the unit's gradients. One that waits for an exchange must not hold up the backward beside it. */
+static inline Purpose shard_gradient_purpose(const Use *use) {
+    return use->reduced ? TO_TAKE_GRADIENT : TO_COMPUTE;
+}
+
 /* ── ops of this pass ────────────────────────────────────────────────────────────────────────────────────────────── */
-Op *shard_unit_op(Graph *g, OpKind k, Unit *u, const char *id, Phase phase, Stream stream, const OpParts *parts);
-/* UNIT_OP(g, zero, u, id, INIT, COMPUTE, .state = v) */
-#define UNIT_OP(g, op, u, id, phase, stream, ...)                                                                      \
-    shard_unit_op(g, OP_##op, u, id, phase, stream, &(OpParts){.op = {__VA_ARGS__}})
+Op *shard_unit_op(Graph *g, OpKind k, Unit *u, const char *id, Phase phase, Purpose purpose, const OpParts *parts);
+/* UNIT_OP(g, zero, u, id, INIT, TO_INITIALIZE, .state = v) */
+#define UNIT_OP(g, op, u, id, phase, purpose, ...)                                                                     \
+    shard_unit_op(g, OP_##op, u, id, phase, purpose, &(OpParts){.op = {__VA_ARGS__}})
 Value *shard_add_out(Graph *g, Op *op, Dtype d, int64_t n);
 Value *shard_out_into(Graph *g, Op *op, State *s); /* a result that is the state's bytes */
 Value *shard_piece(Graph *g, Value *of, int64_t at, int64_t n);
 /* A collective of one of the graph's groups. */
-Op *shard_collective(Graph *g, OpKind k, Unit *u, const char *id, Phase phase, Stream stream, int comm, Value *x);
+Op *shard_collective(Graph *g, OpKind k, Unit *u, const char *id, Phase phase, Purpose purpose, int comm, Value *x);
 /* A fused group of one pointwise op, which has no result yet: member(x) as d. */
 Op *shard_fused_one(Ctx *c, Op *member, Dtype d);
-Op *shard_store_op(Graph *g, Value *from, Value *to, const char *id, Phase phase, bool add, int64_t at, Unit *u);
+Op *shard_store_op(Graph *g, Value *from, Value *to, const char *id, Phase phase, Purpose purpose, bool add, int64_t at,
+                   Unit *u);
 
 /* ── layout.c ──────────────────────────────────────────────────────────────────────────────────────────────── */
 void shard_lay_out(Graph *g, Unit *u); /* the unit's flat buffers */
@@ -70,7 +77,7 @@ void shard_reduce_gradients(Ctx *c, Value **grads);
 void shard_optimizer(Ctx *c);
 
 /* ── sparse.c ──────────────────────────────────────────────────────────────────────────────────────────────── */
-Value *shard_exchange_rows(Ctx *c, Unit *u, const Use *use); /* the rank's slice of a sparse table's gradient */
+Value *shard_exchange_rows(Ctx *c, Unit *u, Use *use); /* the rank's slice of a sparse table's gradient */
 
 /* ── scaler.c: nothing where there is no scaler ─────────────────────────────────────────────────────────────────
  */

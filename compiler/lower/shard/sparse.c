@@ -3,15 +3,16 @@
  * and nothing else does); autodiff (its gradient is one op of rows by index). Relied on by: gradients.c. */
 #include "shard.h"
 
-static Value *of_all_ranks(Ctx *c, Unit *u, const Use *use, Value *v, const char *what) {
+static Value *of_all_ranks(Ctx *c, Unit *u, Use *use, Value *v, const char *what) {
     if (c->g->world == 1) return v;
     const char *id = arena_printf(c->g->arena, "x%d%s", u->id, what);
-    Op *op = shard_collective(c->g, OP_all_gather, u, id, BACKWARD, REDUCE, COMM_WORLD, v);
+    Op *op = shard_collective(c->g, OP_all_gather, u, id, BACKWARD, TO_REDUCE, COMM_WORLD, v);
     edit_after(c->edit, use->last_grad, op);
+    use->reduced = true;
     return shard_add_out(c->g, op, v->dtype, value_numel(v) * c->g->world);
 }
 
-Value *shard_exchange_rows(Ctx *c, Unit *u, const Use *use) {
+Value *shard_exchange_rows(Ctx *c, Unit *u, Use *use) {
     const Op *sum = c->p->ops.at[use->last_grad];
     const Value *table = use->flat_grad;
     if (sum->kind != OP_embedding_grad || sum->embedding_grad.dw != table)
@@ -19,8 +20,8 @@ Value *shard_exchange_rows(Ctx *c, Unit *u, const Use *use) {
     edit_remove(c->edit, use->last_grad);
     Value *index = of_all_ranks(c, u, use, sum->embedding_grad.index, "i");
     Value *rows = of_all_ranks(c, u, use, sum->embedding_grad.g, "");
-    Op *op = UNIT_OP(c->g, coalesce, u, arena_printf(c->g->arena, "r%d", u->id), BACKWARD, COMPUTE, .index = index,
-                     .g = rows, .rows = table->shape[0], .cols = table->shape[1], .group = u->shards,
+    Op *op = UNIT_OP(c->g, coalesce, u, arena_printf(c->g->arena, "r%d", u->id), BACKWARD, shard_gradient_purpose(use),
+                     .index = index, .g = rows, .rows = table->shape[0], .cols = table->shape[1], .group = u->shards,
                      .groups = u->replicas, .slice = u->numel / u->shards, .slices = u->shards);
     op->module = sum->module;
     op->src = sum->src;
