@@ -33,7 +33,7 @@ CPU_SRC      := $(wildcard runtime/common/*.c runtime/cpu/*.c)
 COMPILER_OBJ := $(COMPILER_SRC:%.c=$(B)/%.o) $(PAGE_SRC:%.c=$(B)/%.o)
 HOST_OBJ     := $(HOST_SRC:%.c=$(B)/%.o)
 CPU_OBJ      := $(CPU_SRC:%.c=$(B)/%.o)
-EMBEDDED     := $(wildcard compiler/lua/*.lua compiler/devices/*.lua)
+EMBEDDED     := $(wildcard compiler/lua/*.lua compiler/lua/*/*.lua compiler/devices/*.lua)
 
 all: $(B)/shardc $(B)/libsc_cpu.a ## the compiler and the runtime of the CPU target (what `make` alone does)
 

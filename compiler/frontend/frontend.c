@@ -11,16 +11,17 @@
 
 static void run_library(Frontend *f, const char *name, int results) {
     size_t n;
-    const char *text = embedded_text(arena_printf(f->arena, "lua/%s.lua", name), &n);
-    sandbox_run(f->L, text, n, arena_printf(f->arena, "=%s.lua", name), results);
+    const char *text = embedded_text(name, &n);
+    sandbox_run(f->L, text, n, arena_printf(f->arena, "=%s", name + strlen("lua/")), results);
 }
 
 static void open_library(Frontend *f, const char *name) {
-    run_library(f, name, 1);
+    run_library(f, arena_printf(f->arena, "lua/%s.lua", name), 1);
     sandbox_provide(f->L, name);
 }
 
-/* arguments.lua, nn.lua and optim.lua get the table of primitives through a global that lives only so long. */
+/* arguments.lua, the files of nn/, nn.lua and optim.lua get the table of primitives through a global that lives only so
+ * long. */
 static void open_libraries(Frontend *f) {
     lua_State *L = f->L;
     lua_newtable(L);
@@ -34,7 +35,9 @@ static void open_libraries(Frontend *f) {
     training_open(L);
     scaler_open(L);
     lua_setglobal(L, "prim");
-    run_library(f, "arguments", 0);
+    run_library(f, "lua/arguments.lua", 0);
+    for (int i = 0; embedded_name(i); i++)
+        if (!strncmp(embedded_name(i), "lua/nn/", strlen("lua/nn/"))) run_library(f, embedded_name(i), 0);
     open_library(f, "nn");
     open_library(f, "optim");
     lua_pushnil(L);

@@ -228,7 +228,7 @@ static void take_attribute(lua_State *L, const char *name, const Attribute *a, O
             lua_pop(L, 1);
         }
     } else if (a->type != A_FLAG && a->type != A_WIDER && !a->words) {
-        bug(sandbox_source(L), "%s: its table has no attribute '%s'; the function of nn.lua must pass it", name,
+        bug(sandbox_source(L), "%s: its table has no attribute '%s'; its function in lua/nn/ must pass it", name,
             a->name);
     }
     lua_pop(L, 1);

@@ -1,7 +1,9 @@
--- Checks of arguments, for nn.lua: each returns what it was given, or ends the compilation at the user's line.
+-- Checks of arguments, for nn.lua and the files of nn/: each returns what it was given, or ends the compilation at the
+-- user's line. And what several of these files do with arguments before they make an op.
 -- Relies on: the table `prim` (frontend/*.c).
--- Relied on by: nn.lua. A message is fail(remedy, message, ...); tests/program/bad shows each of them.
+-- Relied on by: nn.lua, nn/*.lua, optim.lua. A message is fail(remedy, message, ...); tests/program/bad shows each of them.
 local prim = prim
+prim.nn = {}                                               -- what the files of nn/ add their functions to
 local describe, is_tensor = prim.describe, prim.is_tensor
 local LEAST, MOST = 0x1p-126, 0x1.fffffep127               -- fp32's smallest normal and largest number
 
@@ -67,4 +69,65 @@ function prim.need_boolean(what, name, x, default)
   if x == nil then return default end
   if type(x) ~= "boolean" then fail(nil, "%s: %s must be true or false, not %s", what, name, describe(x)) end
   return x
+end
+
+function prim.need_momentum(what, momentum)
+  if momentum == nil then return 0.1 end
+  return prim.need_number(what, "momentum", momentum, "a number from 0 to 1", function(n) return n >= 0 and n <= 1 end)
+end
+
+-- A dimension as PyTorch counts it, from 0 or from the end.
+function prim.dim_of(what, x, d)
+  local n = prim.need_tensor(what, x).ndim
+  d = prim.need_integer(what, "the dimension", d)
+  local k = d < 0 and d + n or d
+  if k < 0 or k >= n then
+    fail(nil, "%s: %s has no dimension %d; it has dimensions 0 to %d (or -%d to -1)", what, tostring(x), d, n - 1, n)
+  end
+  return k
+end
+
+-- f(x, 2, 3) and f(x, { 2, 3 }) mean the same.
+function prim.list_of(...)
+  local first = ...
+  if select("#", ...) == 1 and type(first) == "table" then return first end
+  return { ... }
+end
+
+-- x, or x cast to fp32 if it holds integers or booleans.
+function prim.floating(x)
+  return prim.is_float(x) and x or prim.cast(x, "fp32")
+end
+
+function prim.same_sizes(a, b)
+  if #a ~= #b then return false end
+  for i = 1, #a do
+    if a[i] ~= b[i] then return false end
+  end
+  return true
+end
+
+-- w in x's dtype. Units may still cast either of them, so dtypes are compared again once precision is settled.
+function prim.in_dtype_of(x, w)
+  return w and w.dtype ~= x.dtype and prim.beside(x, w) or w
+end
+
+-- Lua drops arguments that a function has no name for. Here they are refused, as in nn.dropout(x, 0.5, training).
+function prim.none_too_many(name, most, hidden, ...)
+  for i = most + 1, select("#", ...) do
+    if select(i, ...) ~= nil then fail(nil, "%s: argument %d is one too many: it takes %d", name, i - hidden, most - hidden) end
+  end
+end
+
+-- Makes each function refuse more arguments than it has names for. hidden: arguments that a call does not write in its
+-- parentheses, such as the tensor of a method; they are not counted in messages.
+function prim.exact(functions, prefix, hidden)
+  for name, f in pairs(functions) do
+    local most = type(f) == "function" and prim.parameters(f)
+    functions[name] = not most and f or function(...)
+      prim.none_too_many(prefix .. name, most, hidden, ...)
+      return f(...)
+    end
+  end
+  return functions
 end

@@ -15,10 +15,26 @@
             ".previous\n");                                                                                            \
     extern const char embed_##symbol[], embed_##symbol##_end[]
 
-EMBED(arguments, "lua/arguments.lua");
-EMBED(nn, "lua/nn.lua");
-EMBED(optim, "lua/optim.lua");
-EMBED(pytorch, "lua/pytorch.lua");
+/* The front end runs those of lua/nn/ in this order. */
+#define LUA_FILES(X)                                                                                                   \
+    X(arguments, "lua/arguments.lua")                                                                                  \
+    X(nn_pointwise, "lua/nn/pointwise.lua")                                                                            \
+    X(nn_views, "lua/nn/views.lua")                                                                                    \
+    X(nn_reductions, "lua/nn/reductions.lua")                                                                          \
+    X(nn_matrices, "lua/nn/matrices.lua")                                                                              \
+    X(nn_network, "lua/nn/network.lua")                                                                                \
+    X(nn_attention, "lua/nn/attention.lua")                                                                            \
+    X(nn_losses, "lua/nn/losses.lua")                                                                                  \
+    X(nn_parameters, "lua/nn/parameters.lua")                                                                          \
+    X(nn_modules, "lua/nn/modules.lua")                                                                                \
+    X(nn_custom, "lua/nn/custom.lua")                                                                                  \
+    X(nn_training, "lua/nn/training.lua")                                                                              \
+    X(nn, "lua/nn.lua")                                                                                                \
+    X(optim, "lua/optim.lua")                                                                                          \
+    X(pytorch, "lua/pytorch.lua")
+
+#define EMBED_IT(symbol, path) EMBED(symbol, path);
+LUA_FILES(EMBED_IT)
 #if __has_include("devices/cpu.lua")
 EMBED(cpu, "devices/cpu.lua");
 #endif
@@ -43,11 +59,10 @@ EMBED(rtx4090, "devices/rtx4090.lua");
 
 #define FILE_ENTRY(symbol, path)                                                                                       \
     { path, embed_##symbol, embed_##symbol##_end }
+#define LUA_ENTRY(symbol, path) FILE_ENTRY(symbol, path),
 static const struct {
     const char *name, *text, *end;
 } files[] = {
-    FILE_ENTRY(arguments, "lua/arguments.lua"), FILE_ENTRY(nn, "lua/nn.lua"),
-    FILE_ENTRY(optim, "lua/optim.lua"),         FILE_ENTRY(pytorch, "lua/pytorch.lua"),
 #if __has_include("devices/cpu.lua")
     FILE_ENTRY(cpu, "devices/cpu.lua"),
 #endif
@@ -69,7 +84,7 @@ static const struct {
 #if __has_include("devices/rtx4090.lua")
     FILE_ENTRY(rtx4090, "devices/rtx4090.lua"),
 #endif
-};
+    LUA_FILES(LUA_ENTRY)};
 enum { NFILES = sizeof files / sizeof *files };
 
 const char *embedded_text(const char *name, size_t *n) {

@@ -1,5 +1,5 @@
-"""Makes the page models/reference.md: functions and their comments from compiler/lua/nn.lua and optim.lua, and the options that those
-files or compiler/frontend check. `check` compares the page, `update` writes it.
+"""Makes the page models/reference.md: functions and their comments from compiler/lua/nn/, nn.lua and optim.lua, and the options that
+those files or compiler/frontend check. `check` compares the page, `update` writes it.
 
 A comment stands before its function. Its lines from one that begins with `nn.NAME` on belong to NAME; the lines before belong to all
 functions that follow without an empty line. Comments in columns stay as they are written.
@@ -23,8 +23,8 @@ KEYS = re.compile(r'check_keys\((?:L, \d+, )?"(nn\.\w+)",\s*(?:\w+, )?"([a-z_ ]+
 HEAD = """# Reference: `nn` and `optim`
 
 The functions that models call. [README.md](README.md) says how to write a model, [pytorch.md](pytorch.md) what PyTorch's
-names are here. `make generated` writes this page from the signatures and comments of `compiler/lua/nn.lua` and
-`compiler/lua/optim.lua`.
+names are here. `make generated` writes this page from the signatures and comments of the files of
+`compiler/lua/nn/`, of `compiler/lua/nn.lua` and `compiler/lua/optim.lua`.
 
 Dimensions count from 0 and, negative, from the end. A shape is written in square brackets. *Options* are the keys that
 a function's table of options may have; any other key is refused.
@@ -36,9 +36,14 @@ def read(path):
         return f.read()
 
 
+def lua_files():
+    """In the order in which the compiler runs them."""
+    return ["compiler/" + path for path in re.findall(r'X\(\w+, "(lua/(?:nn/\w+|nn|optim)\.lua)"\)', read("compiler/lua/embed.c"))]
+
+
 def checked():
     """{function: keys of its options}."""
-    sources = ["compiler/lua/nn.lua", *sorted(glob.glob("compiler/frontend/*.c", root_dir=ROOT))]
+    sources = [*lua_files(), *sorted(glob.glob("compiler/frontend/*.c", root_dir=ROOT))]
     return {name: keys.split() for path in sources for name, keys in KEYS.findall(read(path))}
 
 
@@ -90,7 +95,8 @@ def wrapped(text):
 
 def page():
     out, keys = HEAD, checked()
-    for path, title in (("compiler/lua/nn.lua", "nn"), ("compiler/lua/optim.lua", "optim")):
+    for path in lua_files():
+        title = "optim" if path.endswith("optim.lua") else "nn"
         found, methods = sections(path)
         for section, items in found:
             out += "\n## %s\n\n" % (title + ": " + section if section else title)
@@ -114,4 +120,4 @@ if __name__ == "__main__":
         with open(PAGE, "w", encoding="utf-8") as f:
             f.write(page())
     elif read("models/reference.md") != page():
-        sys.exit("models/reference.md is not what compiler/lua/nn.lua and optim.lua say; run 'make generated'")
+        sys.exit("models/reference.md is not what compiler/lua/nn/, nn.lua and optim.lua say; run 'make generated'")

@@ -71,18 +71,19 @@ def arguments(text, at):
 
 
 def test_every_message_of_nn():
-    """nn.lua and arguments.lua say what they say through fail(remedy, format, ...): each of their formats was seen."""
+    """nn.lua, the files of nn/ and arguments.lua say what they say through fail(remedy, format, ...): each of their formats was seen."""
     said = "\n".join(answers().values())
     missing, n = [], 0
-    for name in ("arguments", "nn"):
-        text = open(os.path.join(ROOT, "compiler/lua/%s.lua" % name)).read()
+    lua = os.path.join(ROOT, "compiler/lua")
+    for name in ("arguments.lua", "nn.lua", *sorted(glob.glob("nn/*.lua", root_dir=lua))):
+        text = open(os.path.join(lua, name)).read()
         for m in re.finditer(r"(?<!prim\.)(?<!function )\bfail\((?!remedy, message, \.)", text):
             form = arguments(text, m.end() - 1)[1][1:-1]
             parts = re.split(r"(%[sdg])", form.replace("\\\"", '"').replace("%%", "%"))
             pattern = "".join({"%s": ".*", "%d": r"-?\d+", "%g": r"\S+"}.get(x, re.escape(x)) for x in parts)
             n += 1
             if not re.search(pattern, said):
-                missing.append("%s.lua:%d: %s" % (name, text.count("\n", 0, m.start()) + 1, form))
+                missing.append("%s:%d: %s" % (name, text.count("\n", 0, m.start()) + 1, form))
     check(n > 40 and not missing, "of %d messages no bad model shows:\n%s" % (n, "\n".join(missing)))
     return "%d messages" % n
 

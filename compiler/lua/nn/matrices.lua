@@ -1,0 +1,81 @@
+-- nn: products of matrices.
+-- Relies on: the table `prim` (frontend/*.c, arguments.lua), whose field nn this file adds functions to.
+-- Relied on by: nn.lua, which makes the module of it.
+local prim = prim
+local nn, op, fail, size_of, same_sizes = prim.nn, prim.op, prim.refuse, prim.size, prim.same_sizes
+local beside, need_tensor = prim.in_dtype_of, prim.need_tensor
+
+-- ── matrices ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+-- The leading dimensions of a · b, which broadcast.
+local function batch_dims(a, b)
+  local sa, sb, out = a.shape, b.shape, {}
+  local n = math.max(#sa, #sb) - 2
+  for d = 1, n do
+    local i, j = d - (n - (#sa - 2)), d - (n - (#sb - 2))
+    local x, y = i >= 1 and sa[i] or 1, j >= 1 and sb[j] or 1
+    if x ~= y and x ~= 1 and y ~= 1 then
+      fail(nil, "matmul: %s · %s: leading dimensions do not broadcast: %d ≠ %d", tostring(a), tostring(b), x, y)
+    end
+    out[d] = math.max(x, y)
+  end
+  return out
+end
+
+-- x with its leading dimensions expanded to `lead`.
+local function with_batch(x, lead)
+  local shape = x.shape
+  local full = { table.unpack(lead) }
+  full[#full + 1], full[#full + 2] = shape[#shape - 1], shape[#shape]
+  return same_sizes(full, shape) and x or prim.expand(x, full)
+end
+
+local function need_matrix(what, x)
+  if need_tensor(what, x).ndim < 2 then
+    fail("make a vector a matrix by x:unsqueeze(0)", "%s: %s has %d dimensions, at least 2 are needed", what, tostring(x), x.ndim)
+  end
+end
+
+-- a · b + bias. Operands that are transposed views are read in place, without a copy.
+local function product(a, b, bias)
+  need_matrix("matmul", a)
+  need_matrix("matmul", b)
+  local k, m = size_of(a, -1), size_of(b, -2)
+  if k ~= m then fail("the last dimension of the first must be the last but one of the second", "matmul: %s · %s: %d ≠ %d", tostring(a), tostring(b), k, m) end
+  if b.ndim > 2 then
+    local lead = batch_dims(a, b)
+    a, b = with_batch(a, lead), with_batch(b, lead)
+  end
+  local a_swapped, b_swapped = false, false
+  if b.ndim > 2 or a.ndim == 2 then a, a_swapped = prim.untransposed(a) end
+  b, b_swapped = prim.untransposed(b)
+  return (op("matmul", { a = a, b = beside(a, b), bias = beside(a, bias), trans_a = a_swapped, trans_b = b_swapped }))
+end
+
+-- a [...,m,k] · b [k,n] or [...,k,n], as torch.matmul: [...,m,n]. Leading dimensions broadcast; vectors are refused.
+function nn.matmul(a, b) return product(a, b) end
+
+-- bias [n] + a [...,m,k] · b [k,n], rounded once, as torch.addmm: [...,m,n].
+function nn.addmm(bias, a, b)
+  local y = need_tensor("addmm", bias)
+  if need_tensor("addmm", b).ndim ~= 2 or bias.ndim ~= 1 or size_of(bias, 0) ~= size_of(b, 1) then
+    fail(nil, "addmm: the bias %s must be [n] for a matrix [k,n], which is %s", tostring(bias), tostring(b))
+  end
+  return product(a, b, y)
+end
+
+-- x [...,in] · Wᵀ + bias with the weight W [out,in], as torch.nn.functional.linear: [...,out]. bias [out] may be nil.
+function nn.linear(x, weight, bias)
+  need_tensor("linear", x)
+  if need_tensor("linear", weight).ndim ~= 2 then fail(nil, "linear: W must be a matrix [out,in], not %s", tostring(weight)) end
+  if x.ndim == 1 then return nn.squeeze(nn.linear(nn.unsqueeze(x, 0), weight, bias), 0) end
+  local k, out, inner = x.ndim > 0 and x:size(-1) or 1, size_of(weight, 0), size_of(weight, 1)
+  if k ~= inner then
+    fail(prim.running_kind() == "Linear" and ("write nn.Linear(%d, %d)"):format(k, out) or nil,
+      "matmul: x %s · Wᵀ with W %s: %d ≠ %d", tostring(x), tostring(weight), k, inner)
+  end
+  if bias and (need_tensor("linear", bias).ndim ~= 1 or bias.shape[1] ~= out) then
+    fail(nil, "linear: the bias %s must be [%d], one element a row of W %s", tostring(bias), out, tostring(weight))
+  end
+  return (op("matmul", { a = x, b = beside(x, weight), bias = beside(x, bias), trans_b = true }))
+end
