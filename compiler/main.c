@@ -238,15 +238,18 @@ static void take_ms(Parse *p, const Option *o, char *arg) {
     *(double *)place(p, o) = milliseconds(o, arg, arg);
 }
 
-/* 10 · gather=10 · reduce=10 */
+/* 10 · gather=10 · reduce=10 · exchange=10 */
 static void take_delay(Parse *p, const Option *o, char *arg) {
+    static const Stream streams[] = {GATHER, REDUCE, EXCHANGE};
     const char *equals = strchr(arg, '=');
-    bool gather = !strncmp(arg, "gather=", 7), reduce = !strncmp(arg, "reduce=", 7);
-    if (equals && !gather && !reduce) fail_usage("--%s %s: MS, gather=MS or reduce=MS is wanted", o->name, arg);
-    double us = 1e3 * milliseconds(o, arg, equals ? equals + 1 : arg);
-    if (!reduce) p->o.delay_us[GATHER] = us;
-    if (!gather) p->o.delay_us[REDUCE] = us;
-    p->o.delayed = true;
+    for (size_t i = 0; i < sizeof streams / sizeof *streams; i++) {
+        const char *name = stream_name(streams[i]);
+        size_t n = strlen(name);
+        if (equals && (strncmp(arg, name, n) || arg[n] != '=')) continue;
+        p->o.delay_us[streams[i]] = 1e3 * milliseconds(o, arg, equals ? equals + 1 : arg);
+        p->o.delayed = true;
+    }
+    if (!p->o.delayed) fail_usage("--%s %s: MS, gather=MS, reduce=MS or exchange=MS is wanted", o->name, arg);
 }
 
 static void take_set(Parse *p, const Option *o, char *arg) {
@@ -365,7 +368,8 @@ static const Option options[] = {
            "fuse", "recompute", "shard", "offload")},
     {COMPILE, 0, "redzone", "BYTES", 2, NULL, .take = take_number, TO(redzone), RANGE(0, 1 << 20)},
     {REPORT | DIFF, 0, "delay-collectives", "MS", 2,
-     "Times as if every collective were held back for so long; gather=MS or reduce=MS: only gathers, only sums",
+     "Times as if every collective were held back for so long; gather=MS, reduce=MS or exchange=MS: only gathers, only "
+     "sums, only the model's own",
      .take = take_delay},
     {DIFF, 0, "format", "text|json|html", 3,
      "How to print; text unless given. html: a page for a browser, both plans over each other, in one file",

@@ -54,9 +54,12 @@ typedef void sc_kernel(const sc_task *);
     }                                                                                                                  \
     static void name##_kernel(const sc_task *task, const sc_##name##_args *k)
 
-/* This rank's place where ranks next to each other hold `shards` slices. */
+/* This rank's place where ranks next to each other hold `shards` slices; where ranks `apart` from each other do. */
 static inline int64_t sc_slice_of(const sc_task *k, int64_t shards) {
     return shards > 1 ? k->rank % shards : 0;
+}
+static inline int64_t sc_slice_apart(const sc_task *k, int64_t slices, int64_t apart) {
+    return slices > 1 ? k->rank / apart % slices : 0;
 }
 
 /* ── the step's text ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -67,6 +70,7 @@ void sc_run(sc_rank *r, int event, sc_stream s, sc_kernel *k, const void *args, 
 void sc_all_gather(sc_rank *r, int event, sc_stream s, int comm, sc_tensor out, sc_tensor in);
 void sc_reduce_scatter(sc_rank *r, int event, sc_stream s, int comm, sc_tensor out, sc_tensor in);
 void sc_all_to_all(sc_rank *r, int event, sc_stream s, int comm, sc_tensor out, sc_tensor in);
+void sc_sum_ranks(sc_rank *r, int event, sc_stream s, int comm, sc_tensor out, sc_tensor in);
 void sc_all_reduce(sc_rank *r, int event, sc_stream s, int comm, sc_tensor x);
 void sc_copy_bytes(sc_rank *r, int event, sc_stream s, sc_tensor out, sc_tensor in); /* offload, fetch */
 
@@ -156,7 +160,7 @@ typedef struct {
 } sc_program_info;
 typedef struct { /* groups of n ranks, `step` apart, that talk to each other; number 2 is all ranks */
     const char *name;
-    int n, step;
+    int n, step, chain; /* groups of different chains share no communicator */
 } sc_comm_info;
 typedef struct {
     const char *path, *owner;

@@ -108,8 +108,9 @@ static double arithmetic_us(const Device *d, const Op *op, const Measured *plain
 }
 
 static const Measured *kernels_of(const Device *d, const Op *op, bool deterministic) {
-    const Measured *all = d->kernels[!deterministic][op->kind];
-    return all ? all : d->kernels[0][op->kind];
+    OpKind kind = op_timed_as(op->kind);
+    const Measured *all = d->kernels[!deterministic][kind];
+    return all ? all : d->kernels[0][kind];
 }
 
 Basis device_event_basis(const Device *d, const Event *e, bool deterministic, const char **as) {
@@ -164,20 +165,24 @@ static Way best_way(Way best, const Protocol *p, double hops, double crossings, 
     return best;
 }
 
-/* A sum over all ranks in place; others have their parts or the whole elsewhere. */
-static bool sums_in_place(const Event *e) {
-    return e->nreads && e->nwrites && e->reads[0].storage == e->writes[0].storage &&
-           e->reads[0].size == e->writes[0].size;
+bool device_event_sums(const Event *e) {
+    OpKind k = e->op ? op_by_name(e->op) : N_OPS;
+    return k != N_OPS && op_info[k].traits & T_SUMS;
 }
 
-/* Of a group that spans nodes. Rings pass every rank, once for a gather or a reduction and twice for a sum in place;
- * bytes leave a node by as many interfaces (rails) as it has members in the group. A sum may take a tree: a chain in
- * the node, a binary tree over nodes, up and down. With one rank a node, gathers and reductions take trees too (PAT,
+/* The sum that every rank has whole; of others a rank has its part. */
+static bool sums_whole(const Event *e) {
+    return device_event_sums(e) && e->nreads && e->nwrites && e->reads[0].size == e->writes[0].size;
+}
+
+/* Of a group that spans nodes. Rings pass every rank, once for a gather or a reduction and twice for a sum that all
+ * have; bytes leave a node by as many interfaces (rails) as it has members in the group. A sum may take a tree: a chain
+ * in the node, a binary tree over nodes, up and down. With one rank a node, gathers and reductions take trees too (PAT,
  * since 2.23). */
 static Way across_nodes(const Device *d, const Event *e, double group, double here) {
     double nodes = group / here, out = d->network_bandwidth * here, far = d->network_latency_us / HOPS_AT_US;
     double moving = e->bytes / (here == 1 ? out : fmin(out, d->link_bandwidth)) * 1e6;
-    double times = sums_in_place(e) ? 2 : 1, levels = ceil(log2(nodes) - 1e-9);
+    double times = sums_whole(e) ? 2 : 1, levels = ceil(log2(nodes) - 1e-9);
     Way w = best_way((Way){-1, 0}, ring, times * (group - nodes), times * (nodes - 1) * far, moving);
     if (times == 2 || here == 1) w = best_way(w, tree, times * (here - 1), times * levels * far, moving);
     return w;
@@ -234,7 +239,8 @@ static double alone_us(const Device *d, const Event *e, int group, int here, boo
 
 double device_event_us(const Device *d, const Event *e, int group, int here, bool deterministic) {
     double us = alone_us(d, e, group, here, deterministic);
-    if (e->op_ir && group > 1) us *= 1 + d->beside[e->op_ir->kind].itself; /* kernels always run beside it */
+    if (e->op_ir && group > 1)
+        us *= 1 + d->beside[op_timed_as(e->op_ir->kind)].itself; /* kernels always run beside it */
     return fmax(fmax(us, d->launch_us), e->least_us);
 }
 
@@ -291,6 +297,10 @@ double device_copy_slows(const Device *d, const Plan *p, const Event *e, bool bo
         Way w = across_nodes(d, e, group, here);
         return 1 + w.moving / (w.moving + w.waiting + d->link_latency_us);
     }
+    if (e->comm >= 0 && both_ways && group > 1) {
+        double moving = e->bytes / d->link_bandwidth * 1e6;
+        return 1 + moving / (moving + d->link_latency_us + d->launch_us);
+    }
     if (!e->op_ir || !op_is(e->op_ir, T_COPY)) return 1;
     double memory = both_ways ? d->host_both / 2 : e->stream == FETCH ? d->host_reads : d->host_writes;
     double bus = both_ways ? 1 + d->beside[e->op_ir->kind].itself : 1;
@@ -298,5 +308,5 @@ double device_copy_slows(const Device *d, const Plan *p, const Event *e, bool bo
 }
 
 double device_event_slows(const Device *d, const Event *e) {
-    return e->op_ir ? d->beside[e->op_ir->kind].kernels : 0;
+    return e->op_ir ? d->beside[op_timed_as(e->op_ir->kind)].kernels : 0;
 }

@@ -27,14 +27,6 @@ typedef struct {
     int gathers, sums;
 } Communicators;
 
-/* By what it does, not by its stream: rows of a sparse table are gathered among the sums. An exchange has as many bytes
- * as it reads elsewhere, where a sum over all ranks has them in place. */
-static bool moves_bytes(const Event *e) {
-    if (!e->nreads || !e->nwrites) return false;
-    const Access *r = e->reads, *w = e->writes;
-    return w->size > r->size || (w->size == r->size && w->storage != r->storage);
-}
-
 static Communicators communicators(const Plan *plan) {
     bool *gathers = NEW_ARRAY(plan->arena, bool, plan->ncomms + 1);
     bool *sums = NEW_ARRAY(plan->arena, bool, plan->ncomms + 1);
@@ -43,7 +35,8 @@ static Communicators communicators(const Plan *plan) {
         for (int k = 0; k < plan->programs[i].n; k++) {
             const Event *e = &plan->programs[i].events[k];
             if (e->comm < 0 || device_event_group(plan, e) == 1) continue;
-            bool gather = moves_bytes(e), all = device_event_group(plan, e) == plan->world;
+            bool gather = !device_event_sums(e),
+                 all = !plan->comms[e->comm].chain && device_event_group(plan, e) == plan->world;
             if (all && !gather) continue;
             bool *known = &(gather ? gathers : sums)[all ? COMM_WORLD : e->comm];
             *(gather ? &n.gathers : &n.sums) += !*known;

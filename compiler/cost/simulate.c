@@ -30,8 +30,8 @@ static void run(Timeline *t, const PlanProgram *p) {
         int first = -1;
         for (int s = 0; s < N_STREAMS; s++) {
             if (left[s] < 0) continue;
-            int partner = stream_partner((Stream)s);
-            bool both = partner < N_STREAMS && left[partner] >= 0;
+            bool both = false;
+            for (int x = 0; x < N_STREAMS; x++) both |= left[x] >= 0 && timeline_share(t, at[s], at[x]);
             slower[s] = both ? t->both[at[s]] : t->least[at[s]];
             for (int x = 0; x < N_STREAMS && s == COMPUTE; x++)
                 if (x != COMPUTE && left[x] >= 0) slower[s] += t->share[at[x]];

@@ -48,8 +48,14 @@ void timeline_restart(Timeline *t) {
     for (int s = 0; s < N_STREAMS; s++) t->ran[s].n = 0;
 }
 
+/* Two collectives, or two copies; kernels run on their streams too. */
+bool timeline_share(const Timeline *t, int a, int b) {
+    const Event *x = &t->p->events[a], *y = &t->p->events[b];
+    return stream_share(x->stream, y->stream) && (x->comm >= 0) == (y->comm >= 0);
+}
+
 static bool slows(Stream s, Stream event) {
-    return event == COMPUTE || stream_partner(event) == (int)s;
+    return event == COMPUTE || stream_share(event, s);
 }
 
 /* When an event ends that starts at `start`: it does what it does alone, slower while others run beside it. */
@@ -67,7 +73,7 @@ static double end_of(Timeline *t, int event, double start) {
             const Span *x = &other->span[*at];
             bool runs = x->start <= now;
             if (runs && stream == COMPUTE) slower += x->share;
-            if (runs && stream != COMPUTE) slower = t->both[event];
+            if (runs && stream != COMPUTE && timeline_share(t, event, x->event)) slower = t->both[event];
             next = fmin(next, runs ? x->end : x->start);
         }
         double done = (next - now) / slower;
@@ -85,7 +91,7 @@ double timeline_run(Timeline *t, int event, double ready) {
     Stream s = t->p->events[event].stream;
     double start = t->start[event] = cost_picoseconds(fmax(ready, t->free[s]));
     t->free[s] = t->end[event] = start + cost_picoseconds(end_of(t, event, start) - start);
-    if (stream_partner(s) < N_STREAMS || (s != COMPUTE && t->share[event] > 0))
-        t->ran[s].span[t->ran[s].n++] = (Span){start, t->end[event], t->share[event]};
+    if (stream_communicates(s) || (s != COMPUTE && t->share[event] > 0))
+        t->ran[s].span[t->ran[s].n++] = (Span){start, t->end[event], t->share[event], event};
     return t->end[event];
 }

@@ -168,7 +168,7 @@ static void put_comms(const Emit *e) {
     open_table(e, "sc_comm_info", "comms");
     for (int i = 0; i < e->g->comms.n; i++) {
         const Comm *c = &e->g->comms.at[i];
-        row(e, STRING(c->name), NUMBER(c->n), NUMBER(c->step));
+        row(e, STRING(c->name), NUMBER(c->n), NUMBER(c->step), NUMBER(c->chain));
     }
     close_table(e, e->g->comms.n);
 }

@@ -3,6 +3,7 @@
  * Relied on by: nn.lua, pointwise.c, training.c. */
 #include "../ir/constant.h"
 #include "../ir/index_limit.h"
+#include "../ir/mesh.h"
 #include "../ir/notes.h"
 #include "fe.h"
 #include "number.h"
@@ -332,6 +333,23 @@ static int prim_arange(lua_State *L) { /* n, start, step, dtype */
     return 1;
 }
 
+/* axis(what, name): its ranks, the group that a collective of the model along it goes over, how far they are apart. */
+static int prim_axis(lua_State *L) {
+    const char *what = luaL_checkstring(L, 1);
+    need_trace(L, what);
+    Graph *g = fe_of(L)->g;
+    int axis = lua_isnoneornil(L, 2) ? COMM_WORLD : lua_type(L, 2) == LUA_TSTRING ? mesh_axis(lua_tostring(L, 2)) : -1;
+    if (axis < 0)
+        trace_fail(
+            L, NULL, "%s: no axis of the mesh is %s; write \"world\" (all ranks), \"shard\" or \"replicate\"", what,
+            lua_type(L, 2) == LUA_TSTRING ? arena_printf(g->arena, "'%s'", lua_tostring(L, 2)) : field_type(L, 2));
+    Comm along = g->comms.at[axis];
+    lua_pushinteger(L, along.n);
+    lua_pushinteger(L, along.n > 1 ? mesh_exchange(g, axis) : axis);
+    lua_pushinteger(L, along.step);
+    return 3;
+}
+
 /* x shows its operand with the last two dims swapped and nothing else changed. */
 static bool swaps_last_two(const Value *x) {
     if (!x->def || !op_is(x->def, T_VIEW) || op_is(x->def, T_NO_GRAD) || x->dims < 2) return false;
@@ -499,6 +517,7 @@ void trace_open(lua_State *L) {
                                          {"cast", prim_cast},
                                          {"full", prim_full},
                                          {"arange", prim_arange},
+                                         {"axis", prim_axis},
                                          {"fail", prim_fail},
                                          {"note", prim_note},
                                          {"methods", prim_methods},

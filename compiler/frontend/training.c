@@ -3,6 +3,7 @@
  * Relied on by: nn.lua, frontend.c. */
 #include "../ir/training.h"
 #include "../ir/index_limit.h"
+#include "../ir/mesh.h"
 #include "fe.h"
 #include "number.h"
 #include "schema/record.h"
@@ -629,6 +630,7 @@ static int traces(lua_State *L) { /* protected */
     lua_settop(L, table);
     policy_loose(f);
     policy_file_apply(f);
+    mesh_begin(g);
     sandbox_of(L)->fallback = f->training_at;
     add_metric(f, "loss", f->training_at, false);
     add_metric(f, "grad_norm", f->training_at, false);

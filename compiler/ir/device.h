@@ -109,6 +109,8 @@ double device_event_clocked_us(const Device *d, const Event *e, double us);
 double device_throttle(const Device *d, const PlanProgram *p, double arithmetic, double other);
 double device_copy_slows(const Device *d, const Plan *p, const Event *e,
                          bool both_ways);                   /* a factor; of other events 1 */
+/* A collective that adds up what ranks have, by what it does: rows of a sparse table are gathered among the sums. */
+bool device_event_sums(const Event *e);
 double device_event_slows(const Device *d, const Event *e); /* the share by which kernels beside it take longer */
 void device_footprint(Plan *p, const Device *d);            /* sets p->library */
 int device_event_group(const Plan *p, const Event *e);      /* ranks that take part in a collective */

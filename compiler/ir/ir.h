@@ -235,8 +235,11 @@ struct Unit {
 
 /* Groups of ranks that talk to each other: n ranks each, `step` apart. */
 typedef struct {
-    const char *name; /* "shard", "replicate", "world", "2 ranks", "2 ranks 4 apart" */
+    const char *name; /* "shard", "replicate", "world", "2 ranks", "2 ranks 4 apart", "exchange over shard" */
     int n, step;
+    /* Collectives of groups of one chain follow each other. 0: those of parameters, gradients and metrics. A group of
+     * another chain has communicators of its own, on which others may run at the same time. */
+    int chain;
 } Comm;
 enum { COMM_SHARD = 0, COMM_REPLICATE = 1, COMM_WORLD = 2 }; /* the first unit's, all; others follow */
 

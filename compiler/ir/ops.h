@@ -25,6 +25,7 @@ enum {
     T_HOST_OK = 1 << 13,   /* may run on the host stream over the host arena */
     T_FOREIGN = 1 << 14,   /* calls a function of the user's own source: op->extension */
     T_SETS = 1 << 15,      /* writes the state that it updates without reading it */
+    T_SUMS = 1 << 16,      /* a collective that adds up what ranks have; others move bytes */
 };
 
 enum { MAX_KEY = 6, MAX_VARIANT = 40 };
@@ -84,6 +85,7 @@ typedef struct {
     void (*grad)(Builder *b, Op *op, OpParts *d);
     Cost (*cost)(const Op *op);
     int64_t (*workspace)(const Op *op, const Machine *m); /* bytes; NULL: none */
+    OpKind timed_as;  /* another op, whose measurements tell how long this one takes; 0: its own */
     const char *expr; /* pointwise: C expression over the names of operands and floats, in `real` */
 } OpInfo;
 extern const OpInfo op_info[N_OPS];
@@ -113,5 +115,8 @@ void op_set_result(Op *op, Value **result, Value *v); /* (op, &op->matmul.aux, v
 bool op_changes_nothing(const Op *op);                /* a cast to the dtype that its operand has */
 bool op_needs_copy(const Op *op);                     /* a reshape of what lies in no way that a view could show */
 OpKind op_by_name(const char *name);                  /* N_OPS when unknown */
+static inline OpKind op_timed_as(OpKind k) {
+    return op_info[k].timed_as ? op_info[k].timed_as : k;
+}
 
 #endif

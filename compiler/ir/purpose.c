@@ -8,12 +8,18 @@ const char *stream_name(Stream s) {
     return names[s];
 }
 
+static const enum {
+    NO_WAY,
+    NETWORK,
+    BUS
+} way[N_STREAMS] = {[GATHER] = NETWORK, [REDUCE] = NETWORK, [EXCHANGE] = NETWORK, [OFFLOAD] = BUS, [FETCH] = BUS};
+
 bool stream_communicates(Stream s) {
-    return s != COMPUTE && s != HOST && s != UPDATE;
+    return way[s] != NO_WAY;
 }
 
-int stream_partner(Stream s) {
-    return s == FETCH ? OFFLOAD : s == OFFLOAD ? FETCH : s == GATHER ? REDUCE : s == REDUCE ? GATHER : (int)N_STREAMS;
+bool stream_share(Stream a, Stream b) {
+    return a != b && way[a] && way[a] == way[b];
 }
 
 const char *storage_class_name(StorageClass c) {
@@ -50,6 +56,7 @@ const PurposeRow purposes[N_PURPOSES] = {
     [TO_COMPUTE] = {"compute", COMPUTE, BY_USERS, 0, NO_LIMIT, 0, IN_ORDER, ITS_TURN, 0, GRAPH},
     [TO_INITIALIZE] = {"initialize", COMPUTE, BY_USERS, 0, NO_LIMIT, 0, IN_ORDER, ITS_TURN, 0, GRAPH},
     [TO_KEEP_PIECE] = {"keep piece", COMPUTE, C_UNSHARDED, 0, NO_LIMIT, 0, IN_ORDER, ITS_TURN, 0, GRAPH},
+    [TO_EXCHANGE] = {"exchange", EXCHANGE, BY_USERS, 0, NO_LIMIT, 0, IN_ORDER, ITS_TURN, 0, GRAPH},
     [TO_FETCH_SHARD] = {"fetch shard", FETCH, C_UNSHARDED, 1, BY_UNITS, 2, AT_ONCE, ITS_TURN, 0, AHEAD},
     [TO_FETCH_UNIT] = {"fetch unit", FETCH, C_UNSHARDED, 1, BY_UNITS, 1, AT_ONCE, ITS_TURN, 0, AHEAD},
     [TO_FETCH_ACTIVATION] = {"fetch activation", FETCH, C_ACTIVATIONS, 1, BY_BYTES, 2, AT_ONCE, ITS_TURN, 0, AHEAD},

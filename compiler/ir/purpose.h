@@ -13,13 +13,14 @@ enum { N_STREAMS = SC_STREAMS };
 const char *stream_name(Stream s); /* "compute" */
 /* Moves bytes between ranks or arenas: the compute stream is exposed to it where it stands still for it. */
 bool stream_communicates(Stream s);
-/* The stream whose events share a bus or a network with this one's; N_STREAMS: none. */
-int stream_partner(Stream s);
+/* Their events share a network, or a bus, when they run at once. */
+bool stream_share(Stream a, Stream b);
 
 typedef enum {
     TO_COMPUTE,             /* kernels of forward, recompute and backward, metrics among them */
     TO_INITIALIZE,          /* first values of states */
     TO_KEEP_PIECE,          /* what a unit resharded over a smaller group keeps of its parameters */
+    TO_EXCHANGE,            /* the model's own collectives, and their gradients */
     TO_UNSHARD,             /* all-gathers of parameters, and the kernels before and after one */
     TO_FETCH_SHARD,         /* from host memory: parameters that are gathered or cast then, */
     TO_FETCH_UNIT,          /* parameters of which no other rank has a part, */

@@ -59,7 +59,7 @@ static Value *lay_out_matrix(Layouts *l, Value *v, int64_t *trans, bool rows) {
 }
 
 static void lay_out(Layouts *l, Op *op) {
-    unsigned any = T_POINTWISE | T_VIEW | T_STRIDED | T_ASSEMBLE | T_COLLECTIVE | T_COPY;
+    unsigned any = T_POINTWISE | T_VIEW | T_STRIDED | T_ASSEMBLE | T_COPY;
     if (op_is(op, any)) return;
     l->user = op;
     build_for(&l->b, op, "l");

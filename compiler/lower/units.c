@@ -2,6 +2,7 @@
  * and lists the groups of ranks that communicate. Relies on: ir.h; the front end's Param.owner (the lowest common
  * ancestor of a shared parameter's holders) and its check of each mesh against the world. Relied on by: precision
  * (dtypes), autodiff (reduce dtype), shard (flat layout), order (groups). */
+#include "../ir/mesh.h"
 #include "../ir/policy.h"
 #include "../ir/training.h"
 #include "lower.h"
@@ -25,8 +26,7 @@ static Unit *new_unit(Graph *g, Module *m, UnitPolicy *p, const char *suffix) {
     u->name = arena_printf(g->arena, "%s%s", m->path[0] ? m->path : "(root)", suffix);
     u->module = m;
     u->policy = p;
-    u->shards = p->shard ? p->shard : p->replicate ? g->world / p->replicate : g->world;
-    u->replicas = p->replicate ? p->replicate : u->shards ? g->world / u->shards : 1;
+    mesh_of_policy(p, g->world, &u->shards, &u->replicas);
     if (u->shards < 1 || u->replicas < 1 || u->shards * u->replicas != g->world)
         bug(p->src, "a mesh of replicate %d x shard %d at world %d", p->replicate, p->shard, g->world);
     u->reshard = p->reshard_after_forward > 1 && p->reshard_after_forward < u->shards ? p->reshard_after_forward : 0;
@@ -89,15 +89,6 @@ static void set_dtypes(const Graph *g, Unit *u) {
     u->sum = sum_dtype(u);
 }
 
-/* The group of n ranks, each `step` ranks after the one before it. */
-static int comm_of(Graph *g, int n, int step) {
-    for (int i = 0; i < g->comms.n; i++)
-        if (g->comms.at[i].n == n && (n == 1 || g->comms.at[i].step == step)) return i;
-    Comm c = {arena_printf(g->arena, step == 1 ? "%d ranks" : "%d ranks %d apart", n, step), n, step};
-    push(&g->comms, g->arena, c);
-    return g->comms.n - 1;
-}
-
 void lower_units(Graph *g) {
     for (int i = 0; i < g->modules.n; i++) {
         Module *m = g->modules.at[i];
@@ -110,14 +101,12 @@ void lower_units(Graph *g) {
         p->unit = p->is_buffer ? unit_of(p->owner) : part_for(g, p);
         if (!p->is_buffer) push(&p->unit->params, g->arena, p);
     }
-    const Unit *first = g->units.at[0];
-    Comm named[] = {{"shard", first->shards, 1}, {"replicate", first->replicas, first->shards}, {"world", g->world, 1}};
-    for (int i = 0; i < 3; i++) push(&g->comms, g->arena, named[i]);
+    if (!g->comms.n) mesh_begin(g);
     for (int i = 0; i < g->units.n; i++) {
         Unit *u = g->units.at[i];
-        u->comm_shard = comm_of(g, u->shards, 1);
-        u->comm_replicate = comm_of(g, u->replicas, u->shards);
-        u->comm_reshard = u->reshard ? comm_of(g, u->reshard, 1) : u->comm_shard;
+        u->comm_shard = mesh_group(g, u->shards, 1);
+        u->comm_replicate = mesh_group(g, u->replicas, u->shards);
+        u->comm_reshard = u->reshard ? mesh_group(g, u->reshard, 1) : u->comm_shard;
         set_dtypes(g, u);
     }
 }

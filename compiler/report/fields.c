@@ -17,6 +17,7 @@ static const Field fields[] = {
     {IN_GROUP, "name", F_TEXT, offsetof(Comm, name)},
     {IN_GROUP, "ranks", F_COUNT, offsetof(Comm, n)},
     {IN_GROUP, "apart", F_COUNT, offsetof(Comm, step)},
+    {IN_GROUP, "chain", F_INT, offsetof(Comm, chain)},
     {IN_STEP, "tokens_per_step", F_REAL, offsetof(Plan, tokens_per_step)},
     {IN_STEP, "samples_per_step", F_REAL, offsetof(Plan, samples_per_step)},
     {IN_STEP, "microbatches_per_step", F_INT, offsetof(Plan, microbatches)},

@@ -225,6 +225,7 @@ static void read_head(Reader *r, Plan *p, const cJSON *o) {
         read_fields(r, x, IN_GROUP, c);
         check_within(r, "ranks", c->n, 1, p->world);
         check_within(r, "apart", c->step, 1, p->world / c->n);
+        check_within(r, "chain", c->chain, 0, p->ncomms - 1);
     }
     leave(r);
     enter(r, "arenas", -1);

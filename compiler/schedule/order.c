@@ -142,9 +142,10 @@ static void issue(Order *o, int e, double ready) {
         issue(o, o->needs.event[i], 0);
         ready = fmax(ready, o->t->end[o->needs.event[i]]);
     }
-    bool collective = order_event(o, e)->comm >= 0;
-    double end = timeline_run(o->t, e, collective ? fmax(ready, o->chain_free) : ready);
-    if (collective) o->chain_free = end;
+    int comm = order_event(o, e)->comm;
+    double *chain = comm < 0 ? NULL : &o->chain_free[o->plan->comms[comm].chain];
+    double end = timeline_run(o->t, e, chain ? fmax(ready, *chain) : ready);
+    if (chain) *chain = end;
     o->issue[o->nissued++] = e;
     o->place[e] = o->now;
     o->ended[e] = since + order_policy(o, e)->margin * (end - since);
@@ -187,7 +188,7 @@ static void walk(Order *o) {
     o->tight.n = o->ntight;
     o->nissued = o->behind.n = o->ready.n = o->waiting.n = o->ending.n = o->due.n = o->now = 0;
     o->last_reduce = -1;
-    o->chain_free = 0;
+    for (int i = 0; i < o->plan->ncomms; i++) o->chain_free[i] = 0;
     for (int e = 0; e < o->p->n; e++) {
         o->issued[e] = false;
         order_because(o, e, ISSUE_READY, -1);
@@ -279,6 +280,7 @@ static void order_program(Schedule *s, const Graph *g, const Device *d, Plan *pl
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) *flags[i] = NEW_ARRAY(a, bool, p->n + 1);
     for (size_t i = 0; i < sizeof heaps / sizeof *heaps; i++) heaps[i]->at = NEW_ARRAY(a, Entry, p->n + 1);
     o->ended = NEW_ARRAY(a, double, p->n + 1);
+    o->chain_free = NEW_ARRAY(a, double, plan->ncomms + 1);
     o->rule = NEW_ARRAY(a, IssueRule, p->n + 1);
     const Edges *data = &o->data, *all[] = {&o->data, &o->order, &o->sequence};
     schedule_conflicts(a, plan, program, &o->data);

@@ -53,7 +53,7 @@ typedef struct {
     bool *first_use;     /* it depends on nothing: it is issued with its first user */
     bool *at_end;        /* it waits for the end, to run beside the last reduces */
     double *ended;       /* by then an event surely has */
-    double chain_free;   /* by then the last collective has; all of them are one chain */
+    double *chain_free;  /* by chain of collectives: by then the last of them has */
     Heap ready, waiting; /* may be issued; wait for a time */
     Heap ending, due;    /* by when they surely have ended; by when the timeline says so */
     VEC(int) behind;     /* wait for the next reduce, or the end */

@@ -203,10 +203,12 @@ void schedule_program(Schedule *schedule, Plan *plan, int program, const Edges *
     Clock **clocks[] = {&s->must, &s->seen, &s->tight};
     for (int i = 0; i < 3; i++) *clocks[i] = arena_alloc(plan->arena, sizeof(Clock) * (size_t)(p->n + 1));
     for (int i = 0; i < conflicts->n; i++) need(s, p, s->must, conflicts->at[i]);
-    for (int e = 0, last = -1; e < p->n; e++) { /* one chain: no two ranks can start two in different orders */
+    int *last = NEW_ARRAY(plan->arena, int, plan->ncomms + 1); /* by chain: event + 1 */
+    for (int e = 0; e < p->n; e++) { /* no two ranks can start two of one chain in different orders */
         if (p->events[e].comm < 0) continue;
-        if (last >= 0) need(s, p, s->must, (Edge){last, e});
-        last = e;
+        int *of_chain = &last[plan->comms[p->events[e].comm].chain];
+        if (*of_chain) need(s, p, s->must, (Edge){*of_chain - 1, e});
+        *of_chain = e + 1;
     }
     memcpy(s->seen, s->must, sizeof(Clock) * (size_t)p->n);
     for (int i = 0; i < order->n; i++) need(s, p, s->seen, order->at[i]);

@@ -62,19 +62,21 @@ static void check_access(Verifier *v, int program, int e, const Access *x) {
                     e < s->first ? "before" : "after");
 }
 
-/* ── one order of all collectives. Issue order is the same on every rank, since all run one plan ─────────────────── */
+/* ── one order of the collectives of a chain. Issue order is the same on every rank: all run one plan
+ * ─────────────────── */
 static void check_collectives(Verifier *v, int program, const Order *o) {
-    int last = -1;
+    int *of_chain = NEW_ARRAY(v->arena, int, v->plan->ncomms + 1); /* by chain: event + 1 */
     for (int e = 0; e < o->program->n; e++) {
         const Event *ev = o->program->events;
         if (ev[e].comm < 0) continue;
+        int chain = v->plan->comms[ev[e].comm].chain, last = of_chain[chain] - 1;
         if (last >= 0 && !verify_before(o, last, e))
             verify_note(
                 v, program, "collective-order", e, last,
                 "%s (%s) and %s (%s) are collectives that ranks may start in either order: there is no edge from %s "
                 "to %s",
                 ev[last].id, stream_name(ev[last].stream), ev[e].id, stream_name(ev[e].stream), ev[last].id, ev[e].id);
-        last = e;
+        of_chain[chain] = e + 1;
     }
 }
 

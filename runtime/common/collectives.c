@@ -15,6 +15,10 @@ void sc_all_to_all(sc_rank *r, int event, sc_stream s, int comm, sc_tensor out, 
     sc_issue_collective(r, SC_EXCHANGE, event, s, comm, 2, (sc_tensor[]){out, in});
 }
 
+void sc_sum_ranks(sc_rank *r, int event, sc_stream s, int comm, sc_tensor out, sc_tensor in) {
+    sc_issue_collective(r, SC_REDUCE, event, s, comm, 2, (sc_tensor[]){out, in});
+}
+
 void sc_all_reduce(sc_rank *r, int event, sc_stream s, int comm, sc_tensor x) {
     sc_issue_collective(r, SC_REDUCE, event, s, comm, 1, &x);
 }

@@ -138,6 +138,7 @@ void sc_check_collective(sc_rank *r, sc_collective_kind kind, int event, int com
     bool fits = true;
     if (kind == SC_GATHER) fits = piece * n == whole;
     if (kind == SC_SCATTER) fits = whole * n == piece;
+    if (kind == SC_REDUCE) fits = whole == piece;
     if (kind == SC_EXCHANGE) fits = whole == piece && whole % n == 0;
     if (!fits)
         sc_stop(r, 3, "shardc: event %s: %lld and %lld elements do not match %lld ranks", sc_event_id(r, event),

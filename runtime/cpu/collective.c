@@ -79,22 +79,23 @@ static void scatter(sc_rank *r, sc_stream s, sc_members m, const sc_tensor *out,
     sc_meet(r, s, m);
 }
 
-/* In place and without further memory: each rank sums its own chunk (no one else reads or writes that chunk of its
- * bytes), then fetches the other chunks from the ranks that own them. */
-static void reduce(sc_rank *r, sc_stream s, sc_members m, const sc_tensor *x) {
+/* Also in place, where `out` is `in`, and without further memory: each rank sums its own chunk (no one else reads or
+ * writes that chunk of its bytes), then fetches the other chunks from the ranks that own them. */
+static void reduce(sc_rank *r, sc_stream s, sc_members m, const sc_tensor *out, const sc_tensor *in) {
     const uint8_t *peers[MAX_PEERS];
-    sum_fn *f = begin_sum(r, m, x, peers);
-    int64_t n = sc_numel(x), chunk = (n + m.n - 1) / m.n;
-    size_t size = sc_size(x->dtype);
+    sum_fn *f = begin_sum(r, m, in, peers);
+    int64_t n = sc_numel(in), chunk = (n + m.n - 1) / m.n;
+    size_t size = sc_size(in->dtype);
     /* chunk k is [min(k·chunk, n), min((k+1)·chunk, n)): the last ones may be empty */
     int64_t begin = chunk * m.index < n ? chunk * m.index : n, end = begin + chunk < n ? begin + chunk : n;
     sc_meet(r, s, m);
-    f((uint8_t *)x->p + (size_t)begin * size, peers, m.n, begin, end);
+    f((uint8_t *)out->p + (size_t)begin * size, peers, m.n, begin, end);
     sc_meet(r, s, m);
     for (int k = 0; k < m.n; k++) {
         int64_t b = chunk * k < n ? chunk * k : n, e = b + chunk < n ? b + chunk : n;
         if (k != m.index && e > b)
-            memcpy((uint8_t *)x->p + (size_t)b * size, peers[k] + (size_t)b * size, (size_t)(e - b) * size);
+            memcpy((uint8_t *)out->p + (size_t)b * size, peer_bytes(r, m, k, out) + (size_t)b * size,
+                   (size_t)(e - b) * size);
     }
     sc_meet(r, s, m);
 }
@@ -109,5 +110,5 @@ void sc_collective(sc_rank *r, sc_stream s, const sc_item *it) {
     else if (it->collective == SC_SCATTER)
         scatter(r, s, m, out, in);
     else
-        reduce(r, s, m, out);
+        reduce(r, s, m, out, it->slots > 1 ? in : out);
 }

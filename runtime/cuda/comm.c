@@ -62,11 +62,12 @@ static void part_machines(const sc_rank *r) {
 
 /* ── communicators ───────────────────────────────────────────────────────────────────────────────────────────────────
  */
-/* A group that holds every rank is the world. */
+/* A group that holds every rank is the world, unless its collectives run beside those of others. */
 static int same_as(const sc_rank *r, int c) {
-    if (sc_comm(r, c).n == r->world) return SC_ALL_RANKS;
+    const sc_comm_info *all = r->b->comms;
+    if (sc_comm(r, c).n == r->world && !all[c].chain) return SC_ALL_RANKS;
     for (int k = 0; k < c; k++)
-        if (r->b->comms[k].n == r->b->comms[c].n && r->b->comms[k].step == r->b->comms[c].step) return k;
+        if (all[k].n == all[c].n && all[k].step == all[c].step && all[k].chain == all[c].chain) return k;
     return c;
 }
 

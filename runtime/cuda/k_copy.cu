@@ -1,6 +1,5 @@
-/* copy, concat, pad_slice, reshard: elements from one strided layout to another, bits unchanged. pick: one row, in fp32.
- * Relies on: kernel.cuh.
- * Relied on by: generated code; k_fill.cu.
+/* copy, concat, pad_slice, reshard: elements from one strided layout to another, bits unchanged. pick: one row, in
+ * fp32. Relies on: kernel.cuh. Relied on by: generated code; k_fill.cu.
  *
  * Neighbouring dimensions that both layouts walk alike are merged. Where both have unit stride in the last dimension,
  * they are walked in the widest units (to 16 bytes) that extents, strides and addresses allow. Where the source's unit
@@ -216,9 +215,9 @@ SC_KERNEL(pick) {
               x->dims ? x->stride[x->dims - 1] : 1, (float *)k->state.p, task->record);
 }
 
-/* y = part number rank mod ranks of x */
+/* y = part number rank / apart mod ranks of x */
 SC_KERNEL(reshard) {
     int64_t n = k->y.shape[0];
-    sc_tensor from = part_of(&k->x, 0, sc_slice_of(task, k->ranks) * n, n);
+    sc_tensor from = part_of(&k->x, 0, sc_slice_apart(task, k->ranks, k->apart) * n, n);
     sc_cuda_copy(task, &k->y, &from);
 }

@@ -173,7 +173,8 @@ static const Row rows[] = {
     {"no-graph", NULL, "On GPUs: launch every event by itself rather than a program as one graph",
      SETS(FLAG, debug.no_graph)},
     {"delay-collectives", "MS",
-     "Delay every collective by MS milliseconds; gather=MS or reduce=MS: only gathers, only sums",
+     "Delay every collective by MS milliseconds; gather=MS, reduce=MS or exchange=MS: only gathers, only sums, only "
+     "the model's own",
      SETS(DELAY, debug.delay_ms), FROM(0, 1e6)},
     {"virtual-clock", NULL,
      "On the CPU: count sleeps and delays instead of waiting for them; everything else takes no time. Step times and "
@@ -294,15 +295,21 @@ static void read_betas(struct argp_state *s, const Row *r, double *beta, const c
     free(first);
 }
 
-/* "10", "gather=10" or "reduce=10". */
+/* "10", "gather=10", "reduce=10" or "exchange=10". */
 static void read_delay(struct argp_state *s, const Row *r, double *ms, const char *text) {
     const char *equals = strchr(text, '=');
-    bool gather = !strncmp(text, "gather=", 7), reduce = !strncmp(text, "reduce=", 7);
-    if (equals && !gather && !reduce)
-        argp_error(s, "--delay-collectives wants MS, gather=MS or reduce=MS, not '%s'", text);
+    static const sc_stream streams[] = {GATHER, REDUCE, EXCHANGE};
+    static const char *const names[] = SC_STREAM_NAMES;
     double x = number(s, r, NUMBER, equals ? equals + 1 : text);
-    if (!reduce) ms[GATHER] = x;
-    if (!gather) ms[REDUCE] = x;
+    bool some = false;
+    for (size_t i = 0; i < sizeof streams / sizeof *streams; i++) {
+        const char *name = names[streams[i]];
+        size_t n = strlen(name);
+        if (equals && (strncmp(text, name, n) || text[n] != '=')) continue;
+        ms[streams[i]] = x;
+        some = true;
+    }
+    if (!some) argp_error(s, "--delay-collectives wants MS, gather=MS, reduce=MS or exchange=MS, not '%s'", text);
 }
 
 static void read_map(struct argp_state *s, const Row *r, Names *maps, char *text) {

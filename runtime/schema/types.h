@@ -34,7 +34,8 @@ typedef enum { SC_DTYPES(SC_ID) N_DTYPES } sc_dtype;
     X(OFFLOAD, "offload")                                                                                              \
     X(FETCH, "fetch")                                                                                                  \
     X(HOST, "host")                                                                                                    \
-    X(UPDATE, "update")
+    X(UPDATE, "update")                                                                                                \
+    X(EXCHANGE, "exchange")
 typedef enum { SC_STREAM_LIST(SC_ID) SC_STREAMS } sc_stream;
 #define SC_STREAM_NAME(ID, NAME) NAME,
 #define SC_STREAM_NAMES                                                                                                \

@@ -340,7 +340,7 @@ int main(int argc, char **argv) {
     name_events();
     shared = sc_map_shared(sizeof *shared);
     memset(shared->orders, 0xff, sizeof shared->orders);
-    sc_comm_info comms[] = {{"shard", shards, 1}, {"replicate", world / shards, shards}, {"world", world, 1}};
+    sc_comm_info comms[] = {{"shard", shards, 1, 0}, {"replicate", world / shards, shards, 0}, {"world", world, 1, 0}};
     sc_build b = {.name = "test_collective",
                   .model_file = "test_collective.c",
                   .target = "cuda",

@@ -29,6 +29,7 @@ void sc_all_gather(sc_rank *r, int e, sc_stream s, int c, sc_tensor y, sc_tensor
 void sc_reduce_scatter(sc_rank *r, int e, sc_stream s, int c, sc_tensor y, sc_tensor x) { tensor(r, e, &y), tensor(r, e, &x); }
 void sc_all_to_all(sc_rank *r, int e, sc_stream s, int c, sc_tensor y, sc_tensor x) { tensor(r, e, &y), tensor(r, e, &x); }
 void sc_copy_bytes(sc_rank *r, int e, sc_stream s, sc_tensor y, sc_tensor x) { tensor(r, e, &y), tensor(r, e, &x); }
+void sc_sum_ranks(sc_rank *r, int e, sc_stream s, int c, sc_tensor y, sc_tensor x) { tensor(r, e, &y), tensor(r, e, &x); }
 void sc_all_reduce(sc_rank *r, int e, sc_stream s, int c, sc_tensor x) { tensor(r, e, &x); }
 int main(void) {
     for (int p = 0; p < sc_this_build.nprograms; p++) sc_this_build.programs[p].text(&(sc_rank){p});

@@ -86,7 +86,7 @@ CASES = [
     (["verify", PLAN, "--policy", "p.lua"], 2, "--policy says how to compile a model"),
     (["verify", PLAN, "--dump-after", "fuse"], 2, "--dump-after says how to compile a model"),
     (["verify", PLAN, "--redzone", "64"], 2, "--redzone says how to compile a model"),
-    (["predict", MLP, "--delay-collectives", "fetch=3"], 2, "--delay-collectives fetch=3: MS, gather=MS or reduce=MS is wanted"),
+    (["predict", MLP, "--delay-collectives", "fetch=3"], 2, "--delay-collectives fetch=3: MS, gather=MS, reduce=MS or exchange=MS is wanted"),
     (["inspect", PLAN, "--delay-collectives", "gather=-1"], 2, "--delay-collectives gather=-1: milliseconds are wanted, a number from 0 to 1e9"),
     (["verify", PLAN, "--max-step-ms", "fast"], 2, "--max-step-ms fast: milliseconds are wanted"),
     (["predict", MLP, "--at", "noon"], 2, "--at noon: the program micro has no such event; `peak`, `forward`"),

@@ -117,7 +117,7 @@ static void other_programs(Plan *p) {
 
 Plan *small_plan(Arena *a) {
     static OptionValue option = {"layers", {"models/small.lua", 3}, "1 \"one\"\n", NULL};
-    static Comm comms[] = {{"shard", 2, 1}, {"replicate", 1, 2}, {"world", 2, 1}};
+    static Comm comms[] = {{"shard", 2, 1, 0}, {"replicate", 1, 2, 0}, {"world", 2, 1, 0}};
     static PlanUnit unit = {"layers.0", 0, 2, 1, 512, FP32, BF16, FP32, FP32, 3, MASTER};
     static LibraryLine line = {"context", 1.5e8, 1e6 / 3, "data sheet"};
     Plan *p = NEW(a, Plan);

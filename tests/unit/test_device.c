@@ -245,7 +245,7 @@ Test(device, kernels_beside_a_collective_take_longer) {
         events[gather] = (Event){
             .id = "g", .stream = GATHER, .comm = 2, .unit = -1, .bytes = 1000000, .op_ir = op_new(g, OP_all_gather)};
         PlanProgram program = {.name = "micro", .events = events, .n = 3};
-        Comm comms[] = {{"shard", 4, 1}, {"replicate", 1, 4}, {"world", 4, 1}};
+        Comm comms[] = {{"shard", 4, 1, 0}, {"replicate", 1, 4, 0}, {"world", 4, 1, 0}};
         Plan p = {.arena = a, .programs = &program, .nprograms = 1, .world = 4, .comms = comms, .ncomms = 3};
         cost_simulate(&p, d);
         const Event *first = &events[gather == 0], *second = &events[gather == 2 ? 1 : 2];
@@ -451,8 +451,15 @@ Test(device, more_nodes_take_longer_and_bytes_no_less) {
     /* a ring passes all ranks: hops add up; a sum in place over a tree does not */
     cr_expect(gather_us(d, 1e6, 16384, 8) > 10e3);
     Access at = {.storage = 1, .size = 4};
-    Event sum = {
-        .stream = REDUCE, .comm = 0, .unit = -1, .bytes = 8, .reads = &at, .nreads = 1, .writes = &at, .nwrites = 1};
+    Event sum = {.op = "all_reduce",
+                 .stream = REDUCE,
+                 .comm = 0,
+                 .unit = -1,
+                 .bytes = 8,
+                 .reads = &at,
+                 .nreads = 1,
+                 .writes = &at,
+                 .nwrites = 1};
     cr_expect(device_event_us(d, &sum, 16384, 8, true) < 500);
     arena_free(a);
 }

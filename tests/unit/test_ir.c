@@ -460,6 +460,18 @@ static void try_matmuls(Dtype d) {
     }
 }
 
+/* Pieces of a multiple of 8 bytes, and others, which NCCL does not scatter. */
+static void try_collectives(Dtype d) {
+    if (!b->g->comms.n) push(&b->g->comms, b->g->arena, ((Comm){"shard", 4, 1, 0}));
+    for (int64_t rows = 4; rows <= 16; rows += 12) {
+        Value *x = val(d, SHAPE(rows, 3));
+        try_grad(BUILD(b, all_gather, .x = x, .ranks = 4));
+        try_grad(BUILD(b, reduce_scatter, .x = x, .ranks = 4));
+        try_grad(BUILD(b, all_to_all, .x = x, .ranks = 4));
+        try_grad(BUILD(b, sum_ranks, .x = x, .ranks = 4));
+    }
+}
+
 static void try_network(Dtype d) {
     Value *x = val(d, SHAPE(2, 8, 6)), *w = val(d, SHAPE(6)), *table = val(d, SHAPE(50, 6)),
           *index = val(INT32, SHAPE(2, 8));
@@ -506,6 +518,7 @@ Test(ir, gradients_have_the_operands_types, .init = start) {
         try_views(dtypes[i]);
         try_matmuls(dtypes[i]);
         try_network(dtypes[i]);
+        try_collectives(dtypes[i]);
         try_custom(dtypes[i]);
     }
     for (int k = 0; k < N_OPS; k++)

@@ -179,9 +179,9 @@ static sc_build make_build(int world, int shards) {
                                            [S_BACK] = {"back", BACK_AT, 4 * N, 0, 0, e5, e7},
                                            [S_HOST] = {"on host", 0, 4 * N, 1, 0, e4, e5}};
     memcpy(storages, s, sizeof s);
-    comms[0] = (sc_comm_info){"shard", shards, 1};
-    comms[1] = (sc_comm_info){"replicate", world / shards, shards};
-    comms[2] = (sc_comm_info){"world", world, 1};
+    comms[0] = (sc_comm_info){"shard", shards, 1, 0};
+    comms[1] = (sc_comm_info){"replicate", world / shards, shards, 0};
+    comms[2] = (sc_comm_info){"world", world, 1, 0};
     units[0] = (sc_unit_info){.path = "", .shards = shards, .replicas = world / shards};
     dumps[0] = (sc_dump_info){"model.second/e2", 0, e2, sc_contiguous(0, FP32, SCALED_AT, 1, &all)};
     dumps[1] = (sc_dump_info){"model/f0", 0, e5, T(FP32, BACK_AT, N)};

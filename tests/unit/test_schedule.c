@@ -41,14 +41,17 @@ static void add_access(Case *c, Event *e, bool write, int storage) {
 }
 
 static void make_events(Case *c, int n, int streams) {
+    static Comm comms[] = {{"shard", 2, 1, 0}, {"replicate", 1, 2, 0}, {"world", 2, 1, 0}, {"exchange", 2, 1, 1}};
     PlanProgram *p = c->plan->programs;
+    c->plan->comms = comms;
+    c->plan->ncomms = 4;
     p->n = c->n = n;
     p->events = NEW_ARRAY(c->a, Event, n);
     for (int i = 0; i < n; i++) {
         Event *e = &p->events[i];
         e->id = arena_printf(c->a, "e%d", i);
         e->stream = chance(3) ? (Stream)chance(streams) : COMPUTE;
-        e->comm = (e->stream == GATHER || e->stream == REDUCE) && chance(2) ? chance(3) : -1;
+        e->comm = (e->stream == GATHER || e->stream == REDUCE) && chance(2) ? chance(4) : -1;
         e->unit = -1;
     }
 }
@@ -126,11 +129,16 @@ static void close_over(Closure m, int n) {
                 for (int j = 0; j < n; j++) m[i][j] |= m[k][j];
 }
 
+static bool one_chain(const Case *c, const Event *a, const Event *b) {
+    const Comm *comms = c->plan->comms;
+    return a->comm >= 0 && b->comm >= 0 && comms[a->comm].chain == comms[b->comm].chain;
+}
+
 static void required(Case *c, Closure m) { /* stream order, data, collectives */
     const Event *ev = c->plan->programs->events;
     for (int i = 0; i < c->n; i++)
         for (int j = i + 1; j < c->n; j++)
-            m[i][j] = ev[i].stream == ev[j].stream || conflict(&ev[i], &ev[j]) || (ev[i].comm >= 0 && ev[j].comm >= 0);
+            m[i][j] = ev[i].stream == ev[j].stream || conflict(&ev[i], &ev[j]) || one_chain(c, &ev[i], &ev[j]);
 }
 
 static bool sharing(const Storage *a, const Storage *b, int guard) {
@@ -369,7 +377,7 @@ static Net *net_new(int units, int prefetch) {
     n->p->name = "micro";
     push(&g->programs, g->arena, n->p);
     g->world = 2;
-    push(&g->comms, g->arena, ((Comm){"shard", 2, 1}));
+    push(&g->comms, g->arena, ((Comm){"shard", 2, 1, 0}));
     for (int i = 0; i <= units; i++) {
         Module *m = NEW(g->arena, Module);
         m->path = i ? name(n, "layers.%d", i - 1) : "";
@@ -722,7 +730,7 @@ Test(storages, accesses_are_the_bytes_between_first_and_last_element) {
 /* ── simulate, devices ─────────────────────────────────────────────────────────────────────────────────────── */
 Test(simulate, exposed_communication_is_what_compute_waits_for) {
     Arena *a = arena_new();
-    Comm comms[] = {{"shard", 2, 1}, {"replicate", 1, 2}, {"world", 2, 1}};
+    Comm comms[] = {{"shard", 2, 1, 0}, {"replicate", 1, 2, 0}, {"world", 2, 1, 0}};
     Plan p = {.arena = a, .world = 2, .nprograms = 1, .programs = NEW(a, PlanProgram), .comms = comms, .ncomms = 3};
     Event events[] = {
         {.id = "g0", .stream = GATHER, .comm = 2, .unit = -1, .bytes = 9000},

@@ -232,7 +232,7 @@ Test(verify, bounds) {
 }
 
 Test(verify, mesh) {
-    static Comm comms[] = {{"shard", 2, 1}, {"replicate", 1, 2}, {"world", 2, 1}};
+    static Comm comms[] = {{"shard", 2, 1, 0}, {"replicate", 1, 2, 0}, {"world", 2, 1, 0}};
     static PlanUnit unit;
     static const struct {
         int world, nodes, groups;
@@ -243,37 +243,61 @@ Test(verify, mesh) {
         {4,
          1,
          3,
-         {{"shard", 2, 1}, {"replicate", 1, 2}, {"world", 2, 1}},
+         {{"shard", 2, 1, 0}, {"replicate", 1, 2, 0}, {"world", 2, 1, 0}},
          2,
          1,
          "2 shards × 1 replicas do not make up"},
         {4,
          1,
          3,
-         {{"shard", 4, 1}, {"replicate", 1, 4}, {"world", 4, 1}},
+         {{"shard", 4, 1, 0}, {"replicate", 1, 4, 0}, {"world", 4, 1, 0}},
          4,
          1,
          "g0f reads 1024 bytes and writes 2048"},
-        {2, 1, 3, {{"shard", 1, 1}, {"replicate", 2, 1}, {"world", 2, 1}}, 1, 2, "over the 1 ranks of group shard"},
-        {2, 1, 3, {{"shard", 2, 1}, {"replicate", 1, 2}, {"world", 1, 1}}, 2, 1, "the group of all ranks has 1 of 2"},
-        {2, 1, 3, {{"shard", 2, 1}, {"replicate", 1, 1}, {"world", 2, 1}}, 2, 1, "replicas 1: 1 and 2 would make up"},
-        {3,
-         1,
-         3,
-         {{"shard", 2, 1}, {"replicate", 1, 2}, {"world", 3, 1}},
-         2,
-         1,
-         "groups of 2 ranks, 1 apart (shard), do"},
-        {2, 2, 2, {{"shard", 2, 1}, {"replicate", 1, 2}}, 2, 1, "shard, replicate and world are not all there"},
-        {4, 3, 3, {{"shard", 4, 1}, {"replicate", 1, 4}, {"world", 4, 1}}, 4, 1, "4 ranks do not stand on 3 nodes"},
         {2,
          1,
          3,
-         {{"shard", 2, 1}, {"replicate", 1, 2}, {"world", 2, 1}},
+         {{"shard", 1, 1, 0}, {"replicate", 2, 1, 0}, {"world", 2, 1, 0}},
+         1,
+         2,
+         "over the 1 ranks of group shard"},
+        {2,
+         1,
+         3,
+         {{"shard", 2, 1, 0}, {"replicate", 1, 2, 0}, {"world", 1, 1, 0}},
+         2,
+         1,
+         "the group of all ranks has 1 of 2"},
+        {2,
+         1,
+         3,
+         {{"shard", 2, 1, 0}, {"replicate", 1, 1, 0}, {"world", 2, 1, 0}},
+         2,
+         1,
+         "replicas 1: 1 and 2 would make up"},
+        {3,
+         1,
+         3,
+         {{"shard", 2, 1, 0}, {"replicate", 1, 2, 0}, {"world", 3, 1, 0}},
+         2,
+         1,
+         "groups of 2 ranks, 1 apart (shard), do"},
+        {2, 2, 2, {{"shard", 2, 1, 0}, {"replicate", 1, 2, 0}}, 2, 1, "shard, replicate and world are not all there"},
+        {4,
+         3,
+         3,
+         {{"shard", 4, 1, 0}, {"replicate", 1, 4, 0}, {"world", 4, 1, 0}},
+         4,
+         1,
+         "4 ranks do not stand on 3 nodes"},
+        {2,
+         1,
+         3,
+         {{"shard", 2, 1, 0}, {"replicate", 1, 2, 0}, {"world", 2, 1, 0}},
          1,
          1,
          "1 shards × 1 replicas, in a world of 2"},
-        {2, 1, 3, {{"shard", 2, 1}, {"replicate", 1, 2}, {"world", 2, 1}}, 2, 1, NULL},
+        {2, 1, 3, {{"shard", 2, 1, 0}, {"replicate", 1, 2, 0}, {"world", 2, 1, 0}}, 2, 1, NULL},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         setup();
@@ -380,7 +404,7 @@ Test(verify, accumulation) {
 /* Speed rule: at most a second for 100,000 events. Lives are short, bytes are reused, three streams take part. */
 Test(verify, fast) {
     enum { N = 100000, SLOTS = 64 };
-    static Comm alone[] = {{"shard", 1, 1}, {"replicate", 1, 1}, {"world", 1, 1}};
+    static Comm alone[] = {{"shard", 1, 1, 0}, {"replicate", 1, 1, 0}, {"world", 1, 1, 0}};
     Arena *a = arena_new();
     Plan *p = NEW(a, Plan);
     *p = (Plan){.arena = a,

@@ -71,7 +71,7 @@ static Value *gathered(Ctx *c, const Param *p, const Op *op, int pos) {
     /* reshard_after_forward = n: each rank keeps a piece of such a size that its group of n ranks holds everything */
     if (!use->piece[kind]) {
         const char *name = arena_printf(g->arena, "s%d%s", u->id, suffix);
-        Op *keep = UNIT_OP(g, reshard, u, name, FORWARD, TO_KEEP_PIECE, .x = forward, .ranks = u->reshard);
+        Op *keep = UNIT_OP(g, reshard, u, name, FORWARD, TO_KEEP_PIECE, .x = forward, .ranks = u->reshard, .apart = 1);
         edit_after(c->edit, use->last_forward, keep);
         use->piece[kind] = shard_add_out(g, keep, u->wire, value_numel(forward) / u->reshard);
     }

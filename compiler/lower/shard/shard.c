@@ -24,6 +24,7 @@ Op *shard_unit_op(Graph *g, OpKind k, Unit *u, const char *id, Phase phase, Purp
 }
 
 Op *shard_collective(Graph *g, OpKind k, Unit *u, const char *id, Phase phase, Purpose purpose, int comm, Value *x) {
+    if (x->dims != 1) x = shard_piece(g, x, 0, value_numel(x)); /* collectives are along dimension 0 */
     OpParts parts = {.all_gather = {.x = x, .comm = comm, .ranks = g->comms.at[comm].n}}; /* as all have them */
     return shard_unit_op(g, k, u, id, phase, purpose, &parts);
 }
