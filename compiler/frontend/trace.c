@@ -353,7 +353,7 @@ static int prim_axis(lua_State *L) {
 /* x shows its operand with the last two dims swapped and nothing else changed. */
 static bool swaps_last_two(const Value *x) {
     if (!x->def || !op_is(x->def, T_VIEW) || op_is(x->def, T_NO_GRAD) || x->dims < 2) return false;
-    const Value *from = x->def->transpose.a;
+    const Value *from = op_operand(x->def);
     bool same = from->dims == x->dims && from->offset == x->offset;
     for (int d = 0; d < x->dims && same; d++) {
         int e = d < x->dims - 2 ? d : 2 * x->dims - 3 - d;
@@ -368,7 +368,7 @@ static int prim_untransposed(lua_State *L) {
     Value *x = tensor_value(L, 1, "matmul");
     bool swapped = swaps_last_two(x);
     if (swapped)
-        tensor_push(L, x->def->transpose.a);
+        tensor_push(L, op_operand(x->def));
     else
         lua_pushvalue(L, 1);
     lua_pushboolean(L, swapped);

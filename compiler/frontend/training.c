@@ -211,9 +211,9 @@ static int64_t least_table(Frontend *f, const Program *p, Value *input, int64_t 
             int64_t limit = index_limit(op, k);
             if (limit && (!least || limit < least)) least = limit;
             if (!op_is(op, T_POINTWISE) || op->nin != 1) continue;
-            Dtype from = op->cast.a->dtype, to = op->cast.y->dtype;
+            Dtype from = op_operand(op)->dtype, to = op_result(op)->dtype;
             bool casts = from != to && !dtype_float(from) && !dtype_float(to) && to != BOOL;
-            if (casts) push(&same, f->arena, op->cast.y);
+            if (casts) push(&same, f->arena, op_result(op));
         }
     }
     return least;

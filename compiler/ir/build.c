@@ -77,14 +77,16 @@ Value *build_two(Builder *b, OpKind k, Value *a, Value *c) {
 }
 
 Value *build_scalar(Builder *b, OpKind k, Value *a, double x) {
-    return op_result(build_op(b, k, &(OpParts){.add_scalar = {.a = a, .x = x}}));
+    return op_result(build_op(b, k, &(OpParts){.in = {a}, .f = {x}}));
 }
 
 static Value *build_shaped(Builder *b, OpKind k, Value *a, int dims, const int64_t *shape) {
-    OpParts parts = {.reshape = {.a = a, .dims = dims}};
+    OpParts parts = {.in = {a}};
+    int64_t *sizes = &parts.i[op_place(k, PART_INT, "shape")];
+    parts.i[op_place(k, PART_INT, "dims")] = dims;
     if (dims < 0 || dims > MAX_DIMS)
         fail(b->src, "%s: %d dims, at most %d are supported; fold some together", op_info[k].name, dims, MAX_DIMS);
-    for (int i = 0; i < dims; i++) parts.reshape.shape[i] = shape[i];
+    for (int i = 0; i < dims; i++) sizes[i] = shape[i];
     return op_result(build_op(b, k, &parts));
 }
 

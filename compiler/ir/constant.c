@@ -15,7 +15,7 @@ static const double *read_value(Reader *r, const Value *v);
 
 /* y: of the operands' elements x, each where its operand lies. */
 static bool apply(const Op *op, const double *x, double *y) {
-    double a = x[SLOT(add, a)], b = x[SLOT(add, b)];
+    double a = x[0], b = x[1];
     switch (op->kind) {
     case OP_add: *y = a + b; return true;
     case OP_sub: *y = a - b; return true;

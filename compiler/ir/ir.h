@@ -83,7 +83,8 @@ const char *value_str(Arena *a, const Value *v);                       /* "bf16[
 const char *value_shape_str(Arena *a, int dims, const int64_t *shape); /* "[8,2048]" */
 
 /* Results, operands and attributes of an op, by the names of its row in ops.def: parts.matmul.bias; or all in order
- * (out, in: NULL where an optional one is absent). Ops of equal rows may be asked by each other's name. */
+ * (out, in: NULL where an optional one is absent). By an op's own name alone: what several rows name is INT_OF and its
+ * sisters (ops.h). */
 typedef union {
 #include "parts.def"
 } OpParts;

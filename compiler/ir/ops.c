@@ -62,6 +62,23 @@ const Slot *op_slot_at(const Slot *slots, int k, int *index) {
     return NULL;
 }
 
+int op_place(OpKind k, OpPart part, const char *name) {
+    const OpInfo *info = &op_info[k];
+    int at = 0;
+    if (part == PART_RESULT || part == PART_OPERAND) {
+        for (const Slot *s = part == PART_RESULT ? info->results : info->operands; s->name; at += s->n ? s->n : 1, s++)
+            if (!strcmp(s->name, name)) return at;
+    } else {
+        for (const Attribute *a = info->attributes; a->name; a++) {
+            if ((a->type == A_FLOAT) != (part == PART_FLOAT)) continue;
+            if (!strcmp(a->name, name)) return at;
+            at += a->n;
+        }
+    }
+    static const char *const parts[] = {"result", "operand", "integer", "number"};
+    bug((Source){0}, "%s has no %s %s", info->name, parts[part], name);
+}
+
 int op_slot_count(const Slot *slots) {
     int n = 0;
     for (; slots->name; slots++) n += slots->n ? slots->n : 1;
@@ -84,6 +101,27 @@ bool op_updates_any(const Op *op) {
 bool op_lends(const Op *op, int operand) {
     if (op->kind == OP_matmul) return (operand == SLOT(matmul, gate) && op->matmul.aux) || operand == SLOT(matmul, up);
     return op_slot_flags(op, operand) & LENDS;
+}
+
+/* Moves what both rows name. Returns the slots up to the last that is there. */
+static int move_slots(const Slot *from, Value *const *was, const Slot *to, Value **now) {
+    int n = 0, at = 0, old = 0;
+    for (const Slot *s = to; s->name; at += s->n ? s->n : 1, s++) {
+        const Slot *f = from;
+        for (old = 0; f->name && strcmp(f->name, s->name); f++) old += f->n ? f->n : 1;
+        for (int k = 0; f->name && k < (s->n ? s->n : 1) && k < (f->n ? f->n : 1); k++)
+            if ((now[at + k] = was[old + k])) n = at + k + 1;
+    }
+    return n;
+}
+
+void op_turn(Op *op, OpKind k) {
+    const OpInfo *from = &op_info[op->kind], *to = &op_info[k];
+    OpParts was = op->parts;
+    op->kind = k;
+    op->parts = (OpParts){0};
+    op->nout = move_slots(from->results, was.out, to->results, op->out);
+    op->nin = move_slots(from->operands, was.in, to->operands, op->in);
 }
 
 void op_set(Op *op, int operand, Value *v) {

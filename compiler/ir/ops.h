@@ -94,6 +94,16 @@ static inline bool op_is(const Op *op, unsigned trait) {
 }
 /* The place of an operand in op->in: SLOT(matmul, bias). */
 #define SLOT(op, operand) ((int)(offsetof(OpParts, op.operand) / sizeof(Value *)) - MAX_IN)
+/* What an op's row calls `name`, for rules and passes that serve several rows: INT_OF(op, comm) of any collective. Each
+ * is an lvalue, of a list the first; it aborts where the row has no such name. Where the kind is known:
+ * op->matmul.bias. */
+#define RESULT_OF(op, name) ((op)->out[op_place((op)->kind, PART_RESULT, #name)])
+#define OPERAND_OF(op, name) ((op)->in[SLOT_OF(op, name)])
+#define SLOT_OF(op, name) op_place((op)->kind, PART_OPERAND, #name)
+#define INT_OF(op, name) ((op)->i[op_place((op)->kind, PART_INT, #name)])
+#define FLOAT_OF(op, name) ((op)->f[op_place((op)->kind, PART_FLOAT, #name)])
+typedef enum { PART_RESULT, PART_OPERAND, PART_INT, PART_FLOAT } OpPart;
+int op_place(OpKind k, OpPart part, const char *name);
 int op_slot_count(const Slot *slots); /* a list counts as many as it may have */
 /* The slot that number k of op->in (op->out) is; index: in its list, 0 where it is none. NULL: beyond the last. */
 const Slot *op_slot_at(const Slot *slots, int k, int *index);
@@ -109,7 +119,10 @@ static inline Value *op_result(const Op *op) {
 static inline Value *op_operand(const Op *op) { /* of an op that takes one, or its first */
     return *op->in;
 }
-bool op_lends(const Op *op, int operand);             /* it may lend its bytes to the first result */
+bool op_lends(const Op *op, int operand); /* it may lend its bytes to the first result */
+/* It becomes an op of kind k: results and operands that both rows name stay, the others are absent, attributes are 0.
+ */
+void op_turn(Op *op, OpKind k);
 void op_set(Op *op, int operand, Value *v);           /* op_set(op, SLOT(matmul, bias), v): keeps op->nin */
 void op_set_result(Op *op, Value **result, Value *v); /* (op, &op->matmul.aux, v): keeps op->nout, sets v->def */
 bool op_changes_nothing(const Op *op);                /* a cast to the dtype that its operand has */

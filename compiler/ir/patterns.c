@@ -90,7 +90,8 @@ static bool gated_silu(Graph *g, Op *first, Op *then, int operand, bool alone) {
     Value *gate = first->silu.a, *up = then->in[1 - operand];
     if (!alone || then->in[operand] != first->silu.y) return false;
     if (!same_layout(gate, up) || !same_layout(then->mul.y, up)) return false;
-    first->kind = OP_silu_mul;
+    op_turn(first, OP_silu_mul);
+    op_set(first, SLOT(silu_mul, gate), gate);
     op_set(first, SLOT(silu_mul, up), up);
     first->silu_mul.y = then->mul.y;
     join(first, then);
@@ -98,41 +99,37 @@ static bool gated_silu(Graph *g, Op *first, Op *then, int operand, bool alone) {
 }
 
 /* ── norms ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
-/* The gradients of x and of the weights read the same tensors. The rows of both norms begin alike. */
+/* The gradients of x and of the weights read the same tensors. */
 static bool norm_grads(Graph *g, Op *first, Op *then, int operand, bool alone) {
-    for (int k = 0; k < then->nin; k++)
-        if (first->in[k] != then->in[k]) return false;
-    if (first->region != then->region) return false;
-    bool layer = first->kind == OP_layer_norm_grad;
-    first->kind = layer ? OP_layer_norm_grads : OP_rms_norm_grads;
-    first->layer_norm_grads.dtype = then->layer_norm_grad_w.dtype;
-    op_set_result(first, &first->layer_norm_grads.dw, then->layer_norm_grad_w.dw);
-    if (layer) op_set_result(first, &first->layer_norm_grads.db, then->layer_norm_grad_w.db);
+    if (OPERAND_OF(first, g) != OPERAND_OF(then, g) || OPERAND_OF(first, x) != OPERAND_OF(then, x)) return false;
+    if (OPERAND_OF(first, rstd) != OPERAND_OF(then, rstd) || first->region != then->region) return false;
+    bool layer = then->kind == OP_layer_norm_grad_w;
+    op_turn(first, layer ? OP_layer_norm_grads : OP_rms_norm_grads);
+    INT_OF(first, dtype) = INT_OF(then, dtype);
+    op_set_result(first, &RESULT_OF(first, dw), RESULT_OF(then, dw));
+    if (layer) op_set_result(first, &RESULT_OF(first, db), RESULT_OF(then, db));
     return true;
 }
 
 /* dx is added to the gradient that came past the norm. */
 static bool add_to_norm_grads(Graph *g, Op *first, Op *then, int operand, bool alone) {
-    bool layer = first->kind == OP_layer_norm_grads;
-    Value *dx = first->layer_norm_grads.dx, *c = then->in[1 - operand];
-    int slot = layer ? SLOT(layer_norm_grads, c) : SLOT(rms_norm_grads, c);
-    if (!alone || first->in[slot] || then->in[operand] != dx || c == dx) return false;
+    Value *dx = RESULT_OF(first, dx), *c = then->in[1 - operand];
+    if (!alone || OPERAND_OF(first, c) || then->in[operand] != dx || c == dx) return false;
     if (!same_layout(c, dx) || !same_layout(then->add.y, dx)) return false;
-    op_set(first, slot, c);
-    first->layer_norm_grads.dx = then->add.y;
+    op_set(first, SLOT_OF(first, c), c);
+    RESULT_OF(first, dx) = then->add.y;
     return true;
 }
 
 /* The columns of dx are summed, as it is stored: the gradient of the bias of a product before the norm. */
 static bool sum_of_norm_grads(Graph *g, Op *first, Op *then, int operand, bool alone) {
-    bool layer = first->kind == OP_layer_norm_grads;
-    const Value *dx = first->layer_norm_grads.dx, *x = then->sum.x;
-    Value *sum = then->sum.y, **ds = layer ? &first->layer_norm_grads.ds : &first->rms_norm_grads.ds;
+    const Value *dx = RESULT_OF(first, dx), *x = then->sum.x;
+    Value *sum = then->sum.y, **ds = &RESULT_OF(first, ds);
     int last = x->dims - 1;
     bool whole = value_contiguous(x) && value_numel(x) == value_numel(dx);
     bool columns = last > 0 && then->sum.over == (1 << last) - 1 && x->shape[last] == dx->shape[dx->dims - 1];
     if (*ds || value_root(then->sum.x) != dx || !whole || !columns || sum->dims != 1) return false;
-    first->layer_norm_grads.sums = (int64_t)sum->dtype + 1; /* attributes are the same in both rows */
+    INT_OF(first, sums) = (int64_t)sum->dtype + 1;
     op_set_result(first, ds, sum);
     return true;
 }
@@ -140,24 +137,23 @@ static bool sum_of_norm_grads(Graph *g, Op *first, Op *then, int operand, bool a
 /* ── loss ────────────────────────────────────────────────────────────────────────────────────────────────────────── */
 /* The loss and its gradient in one pass over the logits, where nothing but the seed stands between the two. */
 static bool loss_and_grad(Graph *g, Op *first, Op *then, int operand, bool alone) {
-    OpParts loss = first->parts, both = {0};
+    OpParts loss = first->parts;
     Value *seed = then->cross_entropy_grad.g;
     if (operand != SLOT(cross_entropy_grad, most) || !alone) return false;
     if (then->cross_entropy_grad.rest != loss.cross_entropy.rest) return false;
     if (then->cross_entropy_grad.logits != loss.cross_entropy.logits) return false;
     if (then->cross_entropy_grad.targets != loss.cross_entropy.targets) return false;
     if (first->region || then->region || !seed->def || seed->def->nin) return false;
-    both.cross_entropy_grads.dlogits = then->cross_entropy_grad.dlogits;
-    both.cross_entropy_grads.loss = loss.cross_entropy.loss;
-    both.cross_entropy_grads.losses = loss.cross_entropy.most;
-    both.cross_entropy_grads.g = seed;
-    both.cross_entropy_grads.logits = loss.cross_entropy.logits;
-    both.cross_entropy_grads.targets = loss.cross_entropy.targets;
-    both.cross_entropy_grads.ignore = loss.cross_entropy.ignore;
-    both.cross_entropy_grads.count = loss.cross_entropy.count;
     first->kind = OP_cross_entropy_grads;
     first->phase = then->phase;
-    first->parts = both;
+    first->parts = (OpParts){.cross_entropy_grads = {.dlogits = then->cross_entropy_grad.dlogits,
+                                                     .loss = loss.cross_entropy.loss,
+                                                     .losses = loss.cross_entropy.most,
+                                                     .g = seed,
+                                                     .logits = loss.cross_entropy.logits,
+                                                     .targets = loss.cross_entropy.targets,
+                                                     .ignore = loss.cross_entropy.ignore,
+                                                     .count = loss.cross_entropy.count}};
     first->nin = first->nout = 3;
     return true;
 }

@@ -103,9 +103,9 @@ int64_t rule_rows(const Value *v) {
     return v->dims ? value_numel(v) / v->shape[v->dims - 1] : 1;
 }
 
-/* Of rows that begin with (g, x): dx is laid out as x. */
+/* dx is laid out as x. */
 void infer_gradient(Graph *g, Op *op) {
-    rule_out_like(g, op, &op->softmax_grad.dx, op->softmax_grad.y);
+    rule_out_like(g, op, &RESULT_OF(op, dx), OPERAND_OF(op, x));
 }
 
 /* ── cost ────────────────────────────────────────────────────────────────────────────────────────────────────────── */
@@ -154,7 +154,7 @@ Cost cost_fused(const Op *op) {
 Cost cost_copy(const Op *op) {
     if (op->nout) return rule_traffic(op, 0);
     if (op->kind == OP_store) return (Cost){.bytes = 2 * rule_touched_bytes(op->store.value)};
-    double bytes = rule_touched_bytes(op->zero.state); /* or the rank's slice, of which a parameter has a part */
+    double bytes = rule_touched_bytes(op_operand(op)); /* or the rank's slice, of which a parameter has a part */
     if (op->kind == OP_init_param) {
         double own = (double)op->init_param.numel * dtype_size(op->init_param.state->dtype);
         bytes = own < bytes ? own : bytes;

@@ -16,8 +16,9 @@ InferRule infer_reshape, infer_transpose, infer_expand, infer_slice, infer_split
     infer_pad_slice;
 InferRule infer_full, infer_arange, infer_scalar, infer_reduce, infer_gradient;
 InferRule infer_matmul, infer_embedding, infer_embedding_grad, infer_attention, infer_attention_grad, infer_rope;
-InferRule infer_norm, infer_norm_grad_w, infer_norm_grads, infer_softmax, infer_dropout;
-InferRule infer_cross_entropy, infer_cross_entropy_grads, infer_batch_norm, infer_batch_norm_grad;
+InferRule infer_norm, infer_norm_grad_w, infer_norm_grads, infer_softmax, infer_softmax_grad, infer_dropout;
+InferRule infer_cross_entropy, infer_cross_entropy_grad, infer_cross_entropy_grads;
+InferRule infer_batch_norm, infer_batch_norm_grad;
 InferRule infer_custom, infer_custom_grad;
 InferRule infer_all_gather, infer_reduce_scatter, infer_all_to_all, infer_sum_ranks, infer_reshard;
 /* An op has no infer rule where its shapes follow from the mesh or the flat layout: its builder sets the results. */
@@ -64,8 +65,11 @@ Value *rule_zeros_like(Builder *b,
 Cost rule_traffic(const Op *op, double flops); /* all operands read, all results written */
 typedef struct {
     const Value *q, *k, *v, *documents; /* documents: NULL where there are none */
+    int64_t document_length;
+    double dropout;
+    bool causal;
 } Attention;
-Attention rule_attention(const Op *op); /* the operands of attention and of attention_grad */
+Attention rule_attention(const Op *op); /* what attention and attention_grad both have */
 /* CUDA: is it cuDNN's, as attention_cudnn.h has it? Else kernels of our own compute it. */
 bool rule_attention_is_cudnn(const Op *op);
 void rule_assume_documents(Op *op, int64_t length);               /* of an attention: documents of so many tokens */

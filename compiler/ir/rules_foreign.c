@@ -58,5 +58,5 @@ void infer_custom_grad(Graph *g, Op *op) {
 /* A backward is counted as twice its forward. */
 Cost cost_foreign(const Op *op) {
     bool counted = op->extension && !op->extension->gathers;
-    return rule_traffic(op, counted ? op->custom.flops * (foreign_part(op) == CUSTOM_BACKWARD ? 2 : 1) : 0);
+    return rule_traffic(op, counted ? FLOAT_OF(op, flops) * (foreign_part(op) == CUSTOM_BACKWARD ? 2 : 1) : 0);
 }

@@ -198,17 +198,16 @@ Cost cost_embedding(const Op *op) {
     Cost c = rule_traffic(op, 0);
     if (op->kind == OP_embedding)
         return (Cost){.bytes = rule_touched_bytes(op->embedding.index) + 2 * rule_touched_bytes(op->embedding.y)};
-    c.flops = (double)value_numel(op->embedding_grad.g);
-    c.bytes +=
-        2 * rule_touched_bytes(op->embedding_grad.g); /* the rows are read and written again as they are added to */
+    c.flops = (double)value_numel(OPERAND_OF(op, g));
+    c.bytes += 2 * rule_touched_bytes(OPERAND_OF(op, g)); /* the rows are read and written again as they are added to */
     return c;
 }
 
 /* ── attention ───────────────────────────────────────────────────────────────────────────────────────────────────── */
 Attention rule_attention(const Op *op) {
-    if (op->kind == OP_attention)
-        return (Attention){op->attention.q, op->attention.k, op->attention.v, op->attention.documents};
-    return (Attention){op->attention_grad.q, op->attention_grad.k, op->attention_grad.v, op->attention_grad.documents};
+    return (Attention){OPERAND_OF(op, q),         OPERAND_OF(op, k),           OPERAND_OF(op, v),
+                       OPERAND_OF(op, documents), INT_OF(op, document_length), FLOAT_OF(op, dropout),
+                       INT_OF(op, causal) != 0};
 }
 
 void rule_assume_documents(Op *op, int64_t length) {
@@ -224,7 +223,7 @@ bool rule_attention_is_cudnn(const Op *op) {
     Attention x = rule_attention(op);
     int64_t size = x.q->shape[3];
     return dtype_size(x.q->dtype) == 2 && size % 8 == 0 && size <= 256 && x.q->shape[1] >= 64 && x.k->shape[1] >= 64 &&
-           !x.documents && !(op->attention.dropout > 0);
+           !x.documents && !(x.dropout > 0);
 }
 
 static const char *qkv_str(Graph *g, const Value *q, const Value *k, const Value *v) {
@@ -232,10 +231,8 @@ static const char *qkv_str(Graph *g, const Value *q, const Value *k, const Value
                         value_str(g->arena, v));
 }
 
-/* Attributes are the same in the rows of attention and of its gradient. */
 static void check_attention(Graph *g, const Op *op, Attention x) {
     const Value *q = x.q, *k = x.k, *v = x.v, *d = x.documents;
-    double dropout = op->attention.dropout;
     rule_need_float(g, op, q, "q");
     rule_need_float(g, op, k, "k");
     rule_need_float(g, op, v, "v");
@@ -253,10 +250,11 @@ static void check_attention(Graph *g, const Op *op, Attention x) {
     if (q->shape[2] % k->shape[2])
         rule_fail(g, op, "%s: %lld query heads are no multiple of %lld key heads", qkv_str(g, q, k, v),
                   (long long)q->shape[2], (long long)k->shape[2]);
-    if (op->attention.causal && q->shape[1] != k->shape[1])
+    if (x.causal && q->shape[1] != k->shape[1])
         rule_fail(g, op, "%s: causal attention needs as many queries as keys: %lld ≠ %lld", qkv_str(g, q, k, v),
                   (long long)q->shape[1], (long long)k->shape[1]);
-    if (!(dropout >= 0 && dropout < 1)) rule_fail(g, op, "dropout %g: it must be at least 0 and below 1", dropout);
+    if (!(x.dropout >= 0 && x.dropout < 1))
+        rule_fail(g, op, "dropout %g: it must be at least 0 and below 1", x.dropout);
     if (!d) return;
     rule_need_int32(g, op, d, "the documents");
     if (d->dims != 2 || d->shape[0] != q->shape[0] || d->shape[1] != q->shape[1])
@@ -298,11 +296,11 @@ void infer_attention_grad(Graph *g, Op *op) {
  * document_length says, or as their row; a query then has so many keys. Variants: "own" of 16-bit operands that cuDNN
  * does not compute. */
 Cost cost_attention(const Op *op) {
-    bool backward = op->kind == OP_attention_grad, causal = op->attention.causal;
     Attention x = rule_attention(op);
+    bool backward = op->kind == OP_attention_grad, causal = x.causal;
     double batch = (double)x.q->shape[0], queries = (double)x.q->shape[1], keys = (double)x.k->shape[1];
     double heads = (double)x.q->shape[2], key_heads = (double)x.k->shape[2], size = (double)x.q->shape[3];
-    int64_t length = op->attention.document_length;
+    int64_t length = x.document_length;
     if (x.documents && length > 0 && keys > (double)length) keys = (double)length;
     double pairs = batch * heads * queries * keys / (causal ? 2 : 1);
     Cost c = rule_traffic(op, (backward ? 10 : 4) * pairs * size);
@@ -310,7 +308,7 @@ Cost cost_attention(const Op *op) {
     c.model_flops_full = causal ? 2 * c.model_flops : c.model_flops;
     bool own = dtype_size(x.q->dtype) == 2 && !rule_attention_is_cudnn(op);
     snprintf(c.variant, sizeof c.variant, "%s%s%s%s%s", dtype_name(x.q->dtype), own ? " own" : "",
-             causal ? " causal" : "", x.documents ? " documents" : "", op->attention.dropout > 0 ? " dropout" : "");
+             causal ? " causal" : "", x.documents ? " documents" : "", x.dropout > 0 ? " dropout" : "");
     memcpy(c.key, (double[]){batch, heads, key_heads, queries, keys, size}, 6 * sizeof *c.key);
     c.nkey = 6;
     /* bench/results/2026-11-26-h100-times.md: products are bound by the clock from 0.85 of the peak on, cuDNN from

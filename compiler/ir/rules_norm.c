@@ -21,17 +21,18 @@ static void need_eps(Graph *g, const Op *op, double eps) {
 }
 
 /* ── layer norm, rms norm ────────────────────────────────────────────────────────────────────────────────────────── */
-/* Layer norm and rms norm. Their rows differ in the bias and the mean alone: rms norm has neither. */
+/* Layer norm and rms norm, which has neither bias nor mean. */
 void infer_norm(Graph *g, Op *op) {
-    const Value *x = op->layer_norm.x;
+    const Value *x = OPERAND_OF(op, x), *w = OPERAND_OF(op, w);
+    bool layer = op->kind == OP_layer_norm;
     rule_need_float(g, op, x, "x");
     int64_t n = last_dim(g, op, x), rows = rule_rows(x);
-    if (op->layer_norm.w) need_vector(g, op, x, op->layer_norm.w, "weight", n);
-    if (op->kind == OP_layer_norm && op->layer_norm.b) need_vector(g, op, x, op->layer_norm.b, "bias", n);
-    need_eps(g, op, op->layer_norm.eps);
-    rule_out_like(g, op, &op->layer_norm.y, x);
-    for (int k = 1, results = op_slot_count(op_info[op->kind].results); k < results; k++) /* mean, rstd */
-        rule_out(g, op, &op->out[k], rule_stat_dtype(x->dtype), 1, &rows);
+    if (w) need_vector(g, op, x, w, "weight", n);
+    if (layer && op->layer_norm.b) need_vector(g, op, x, op->layer_norm.b, "bias", n);
+    need_eps(g, op, FLOAT_OF(op, eps));
+    rule_out_like(g, op, &RESULT_OF(op, y), x);
+    if (layer) rule_out(g, op, &op->layer_norm.mean, rule_stat_dtype(x->dtype), 1, &rows);
+    rule_out(g, op, &RESULT_OF(op, rstd), rule_stat_dtype(x->dtype), 1, &rows);
 }
 
 void grad_layer_norm(Builder *b, Op *op, OpParts *d) {
@@ -52,22 +53,22 @@ void grad_rms_norm(Builder *b, Op *op, OpParts *d) {
 }
 
 void infer_norm_grad_w(Graph *g, Op *op) {
-    const Value *x = op->layer_norm_grad_w.x;
+    const Value *x = OPERAND_OF(op, x);
     int64_t n = last_dim(g, op, x);
-    Dtype d = rule_wider(op->layer_norm_grad_w.dtype, x->dtype);
-    for (int k = 0, results = op_slot_count(op_info[op->kind].results); k < results; k++) /* dw, db */
-        rule_out(g, op, &op->out[k], d, 1, &n);
+    Dtype d = rule_wider(INT_OF(op, dtype), x->dtype);
+    rule_out(g, op, &RESULT_OF(op, dw), d, 1, &n);
+    if (op->kind == OP_layer_norm_grad_w) rule_out(g, op, &op->layer_norm_grad_w.db, d, 1, &n);
 }
 
 /* dx, then the results of the op for the weights alone, then optionally the column sums of dx. */
 void infer_norm_grads(Graph *g, Op *op) {
-    const Value *x = op->layer_norm_grads.x;
-    int64_t n = last_dim(g, op, x), sums = op->layer_norm_grads.sums;
-    Dtype d = rule_wider(op->layer_norm_grads.dtype, x->dtype);
-    int ds = op_slot_count(op_info[op->kind].results) - 1;
-    rule_out_like(g, op, &op->layer_norm_grads.dx, x);
-    for (int k = 1; k < ds; k++) rule_out(g, op, &op->out[k], d, 1, &n); /* dw, db */
-    if (sums) rule_out(g, op, &op->out[ds], rule_wider(sums, x->dtype), 1, &n);
+    const Value *x = OPERAND_OF(op, x);
+    int64_t n = last_dim(g, op, x), sums = INT_OF(op, sums);
+    Dtype d = rule_wider(INT_OF(op, dtype), x->dtype);
+    rule_out_like(g, op, &RESULT_OF(op, dx), x);
+    rule_out(g, op, &RESULT_OF(op, dw), d, 1, &n);
+    if (op->kind == OP_layer_norm_grads) rule_out(g, op, &op->layer_norm_grads.db, d, 1, &n);
+    if (sums) rule_out(g, op, &RESULT_OF(op, ds), rule_wider(sums, x->dtype), 1, &n);
 }
 
 /* ── softmax, dropout, scale ─────────────────────────────────────────────────────────────────────────────────────── */
@@ -80,6 +81,10 @@ void infer_softmax(Graph *g, Op *op) {
 
 void grad_softmax(Builder *b, Op *op, OpParts *d) {
     d->softmax.x = BUILD(b, softmax_grad, .g = d->softmax.y, .y = op->softmax.y)->softmax_grad.dx;
+}
+
+void infer_softmax_grad(Graph *g, Op *op) {
+    rule_out_like(g, op, &op->softmax_grad.dx, op->softmax_grad.y);
 }
 
 void infer_dropout(Graph *g, Op *op) {
@@ -119,6 +124,10 @@ void grad_cross_entropy(Builder *b, Op *op, OpParts *d) {
               .targets = op->cross_entropy.targets, .most = op->cross_entropy.most, .rest = op->cross_entropy.rest,
               .ignore = op->cross_entropy.ignore, .count = op->cross_entropy.count)
             ->cross_entropy_grad.dlogits;
+}
+
+void infer_cross_entropy_grad(Graph *g, Op *op) {
+    rule_out_like(g, op, &op->cross_entropy_grad.dlogits, op->cross_entropy_grad.logits);
 }
 
 void infer_cross_entropy_grads(Graph *g, Op *op) {

@@ -34,9 +34,8 @@ static const bool on_integers[N_OPS] = {
 
 static const char *const letters[] = {"a", "b", "c"};
 
-/* A pointwise op has one, two or three operands, in the same slots as neg, add and where. */
 static void need_equal_shapes(Graph *g, const Op *op) {
-    const Value *a = op->neg.a;
+    const Value *a = op_operand(op);
     for (int i = 1; i < op->nin; i++) {
         const Value *b = op->in[i];
         if (value_same_shape(a, b)) continue;
@@ -53,7 +52,7 @@ static void need_equal_shapes(Graph *g, const Op *op) {
 
 void infer_pointwise(Graph *g, Op *op) {
     need_equal_shapes(g, op);
-    const Value *a = op->neg.a;
+    const Value *a = op_operand(op);
     Dtype d = a->dtype;
     for (int i = 1; i < op->nin; i++) d = widest(d, op->in[i]->dtype);
     for (int i = 0; i < op->nin; i++)
@@ -62,15 +61,16 @@ void infer_pointwise(Graph *g, Op *op) {
     if (d == BOOL)
         rule_fail(g, op, "a %s is a mask; use nn.where, or cast it to \"fp32\" first", value_str(g->arena, a));
     bool scalar = op->kind == OP_add_scalar || op->kind == OP_mul_scalar;
-    if (scalar && !dtype_float(d) && op->add_scalar.x != trunc(op->add_scalar.x))
+    if (scalar && !dtype_float(d) && FLOAT_OF(op, x) != trunc(FLOAT_OF(op, x)))
         rule_fail(g, op, "a %s with the number %g: an integer tensor takes whole numbers; cast it to \"fp32\" first",
-                  value_str(g->arena, a), op->add_scalar.x);
-    rule_out(g, op, &op->neg.y, d, a->dims, a->shape);
+                  value_str(g->arena, a), FLOAT_OF(op, x));
+    rule_out(g, op, &RESULT_OF(op, y), d, a->dims, a->shape);
 }
 
 void infer_compare(Graph *g, Op *op) {
     need_equal_shapes(g, op);
-    rule_out(g, op, &op->lt.y, BOOL, op->lt.a->dims, op->lt.a->shape);
+    const Value *a = op_operand(op);
+    rule_out(g, op, &RESULT_OF(op, y), BOOL, a->dims, a->shape);
 }
 
 void infer_where(Graph *g, Op *op) {
@@ -135,12 +135,12 @@ void grad_div(Builder *b, Op *op, OpParts *d) {
 
 /* maximum, minimum: the operand that was chosen gets g; equal ones get half each. */
 void grad_extremum(Builder *b, Op *op, OpParts *d) {
-    Value *x = op->maximum.a, *y = op->maximum.b, *g = d->maximum.y;
+    Value *x = OPERAND_OF(op, a), *y = OPERAND_OF(op, b), *g = *d->out;
     Value *half = build_scalar(b, OP_mul_scalar, g, 0.5);
     Value *ties = where_or_zero(b, half, build_two(b, OP_eq, x, y));
     for (int i = 0; i < op->nin; i++) {
         if (!wanted(op->in[i])) continue;
-        bool greater = (op->kind == OP_maximum) == (i == SLOT(maximum, a));
+        bool greater = (op->kind == OP_maximum) == (i == 0);
         Value *chosen = where_or_zero(b, g, build_two(b, greater ? OP_gt : OP_lt, x, y));
         d->in[i] = as_grad_of(b, op->in[i], build_two(b, OP_add, chosen, ties));
     }
@@ -148,7 +148,7 @@ void grad_extremum(Builder *b, Op *op, OpParts *d) {
 
 /* add_scalar, cast: the gradient is that of the result. */
 void grad_identity(Builder *b, Op *op, OpParts *d) {
-    d->cast.a = as_grad_of(b, op->cast.a, d->cast.y);
+    *d->in = as_grad_of(b, op_operand(op), *d->out);
 }
 
 void grad_mul_scalar(Builder *b, Op *op, OpParts *d) {
@@ -206,8 +206,8 @@ void grad_unary(Builder *b, Op *op, OpParts *d) {
         [OP_gelu_tanh] = {OP_gelu_tanh_grad, false},
         [OP_silu] = {OP_silu_grad, false},
     };
-    Value *a = op->neg.a, *x = gradient[op->kind].reads_result ? op->neg.y : a;
-    if (wanted(a)) d->neg.a = build_two(b, gradient[op->kind].kind, d->neg.y, x);
+    Value *a = op_operand(op), *x = gradient[op->kind].reads_result ? op_result(op) : a;
+    if (wanted(a)) *d->in = build_two(b, gradient[op->kind].kind, *d->out, x);
 }
 
 void grad_sqrt(Builder *b, Op *op, OpParts *d) {

@@ -6,26 +6,27 @@
 #include "rules.h"
 
 /* ── shapes ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
-static void out_of_rows(Graph *g, Op *op, int64_t times, int64_t over) {
-    const Value *x = op_operand(op);
+/* The first dimension `times` as long, over `over`. */
+static void infer_rows(Graph *g, Op *op, int64_t times, int64_t over) {
+    const Value *x = OPERAND_OF(op, x);
     int64_t shape[MAX_DIMS];
     memcpy(shape, x->shape, sizeof shape);
     if (x->dims < 1 || shape[0] % over)
         rule_fail(g, op, "x %s: its first dimension has no %lld equal pieces", value_str(g->arena, x), (long long)over);
     shape[0] = shape[0] / over * times;
-    rule_out(g, op, op->out, x->dtype, x->dims, shape);
+    rule_out(g, op, &RESULT_OF(op, y), x->dtype, x->dims, shape);
 }
 
 void infer_all_gather(Graph *g, Op *op) {
-    out_of_rows(g, op, op->all_gather.ranks, 1);
+    infer_rows(g, op, op->all_gather.ranks, 1);
 }
 
 void infer_reduce_scatter(Graph *g, Op *op) {
-    out_of_rows(g, op, 1, op->reduce_scatter.ranks);
+    infer_rows(g, op, 1, op->reduce_scatter.ranks);
 }
 
 void infer_all_to_all(Graph *g, Op *op) {
-    out_of_rows(g, op, op->all_to_all.ranks, op->all_to_all.ranks);
+    infer_rows(g, op, op->all_to_all.ranks, op->all_to_all.ranks);
 }
 
 void infer_sum_ranks(Graph *g, Op *op) {
@@ -33,7 +34,7 @@ void infer_sum_ranks(Graph *g, Op *op) {
 }
 
 void infer_reshard(Graph *g, Op *op) {
-    out_of_rows(g, op, 1, op->reshard.ranks);
+    infer_rows(g, op, 1, op->reshard.ranks);
 }
 
 /* ── gradients ───────────────────────────────────────────────────────────────────────────────────────────────────── */
@@ -72,7 +73,7 @@ void grad_sum_ranks(Builder *b, Op *op, OpParts *d) {
 
 /* Bytes that one rank sends: a ring passes on all but its own share, an all-reduce twice. */
 static Cost passed_on(const Op *op, const Value *whole, int times) {
-    double ranks = (double)op->all_gather.ranks; /* of any collective: their rows are the same */
+    double ranks = (double)INT_OF(op, ranks);
     return (Cost){.bytes = times * (double)value_bytes(whole) * (ranks - 1) / ranks};
 }
 
@@ -86,7 +87,7 @@ Cost cost_all_reduce(const Op *op) {
 }
 
 Cost cost_transfer(const Op *op) {
-    return (Cost){.bytes = rule_touched_bytes(op->offload.x)};
+    return (Cost){.bytes = rule_touched_bytes(op_operand(op))};
 }
 
 /* One row of the logits is read and written. */
@@ -97,7 +98,7 @@ Cost cost_pick(const Op *op) {
 
 /* Everything is read once, and what is updated written once. */
 Cost cost_optimizer(const Op *op) {
-    Cost c = rule_traffic(op, (op->kind == OP_sgd ? 6 : 15) * (double)value_numel(op->adam.master));
+    Cost c = rule_traffic(op, (op->kind == OP_sgd ? 6 : 15) * (double)value_numel(OPERAND_OF(op, master)));
     for (int i = 0; i < op->nin; i++)
         if (op->in[i] && op_updates(op, i)) c.bytes += rule_touched_bytes(op->in[i]);
     return c;

@@ -113,15 +113,13 @@ void grad_expand(Builder *b, Op *op, OpParts *d) {
 }
 
 void infer_detach(Graph *g, Op *op) {
-    Value *x = op->detach.a;
-    rule_view(g, op, &op->detach.y, x, x->dims, x->shape, x->stride, 0);
+    Value *x = OPERAND_OF(op, a);
+    rule_view(g, op, &RESULT_OF(op, y), x, x->dims, x->shape, x->stride, 0);
 }
 
 /* ── slice, split, concat, pad ───────────────────────────────────────────────────────────────────────────────────── */
-/* For ops whose rows begin as slice's does: an operand (or the first of a list), and the integer `dim` first. */
-static int need_dim(Graph *g, const Op *op) {
-    const Value *x = op->slice.a;
-    int64_t dim = op->slice.dim;
+static int need_dim(Graph *g, const Op *op, const Value *x) {
+    int64_t dim = INT_OF(op, dim);
     if (dim < 0 || dim >= x->dims)
         rule_fail(g, op, "x %s has no dim %lld; dims are 0 to %d", value_str(g->arena, x), (long long)dim, x->dims - 1);
     return (int)dim;
@@ -136,7 +134,7 @@ static void view_range(Graph *g, Op *op, Value **result, Value *x, int dim, int6
 
 void infer_slice(Graph *g, Op *op) {
     Value *x = op->slice.a;
-    int dim = need_dim(g, op);
+    int dim = need_dim(g, op, x);
     int64_t start = op->slice.start, length = op->slice.length, size = x->shape[dim];
     if (start < 0 || length < 1 || length > size || start > size - length)
         rule_fail(g, op, "x %s: %lld elements from %lld of dim %d, which has %lld", value_str(g->arena, x),
@@ -153,7 +151,7 @@ void grad_slice(Builder *b, Op *op, OpParts *d) {
 
 void infer_split(Graph *g, Op *op) {
     Value *x = op->split.a;
-    int dim = need_dim(g, op), pieces = (int)op->split.pieces;
+    int dim = need_dim(g, op, x), pieces = (int)op->split.pieces;
     const int64_t *sizes = op->split.sizes;
     int64_t total = 0, size = x->shape[dim];
     if (pieces < 1 || pieces > SC_SPLITS)
@@ -189,9 +187,9 @@ void grad_split(Builder *b, Op *op, OpParts *d) {
 }
 
 void infer_concat(Graph *g, Op *op) {
-    int dim = need_dim(g, op);
     Value *const *x = op->concat.x;
     const Value *a = *x;
+    int dim = need_dim(g, op, a);
     int64_t shape[MAX_DIMS];
     memcpy(shape, a->shape, sizeof shape);
     for (int k = 1; k < op->nin; k++) {
@@ -217,7 +215,7 @@ void grad_concat(Builder *b, Op *op, OpParts *d) {
 }
 
 void infer_copy(Graph *g, Op *op) {
-    rule_out_like(g, op, &op->copy.y, op->copy.a);
+    rule_out_like(g, op, &RESULT_OF(op, y), op_operand(op));
 }
 void grad_copy(Builder *b, Op *op, OpParts *d) {
     d->copy.a = d->copy.y;
@@ -235,8 +233,8 @@ Cost cost_debug_sleep(const Op *op) {
 }
 
 void infer_pad_slice(Graph *g, Op *op) {
-    int dim = need_dim(g, op);
     const Value *x = op->pad_slice.a;
+    int dim = need_dim(g, op, x);
     int64_t start = op->pad_slice.start, size = op->pad_slice.size, shape[MAX_DIMS];
     memcpy(shape, x->shape, sizeof shape);
     if (start < 0 || size < 1 || start > size - shape[dim])
@@ -284,36 +282,38 @@ void infer_scalar(Graph *g, Op *op) {
     rule_out(g, op, &op->grad_seed.y, FP32, 0, (int64_t[1]){1});
 }
 
-/* ── reductions: rows of one layout, sum's ───────────────────────────────────────────────────────────────────────── */
+/* ── reductions: sum, mean and max ──────────────────────────────────────────────────────────────────────────────── */
 /* The shape of the result, whose reduced dims are ones (keep) or gone. Returns the number of dims. */
 static int reduced_shape(const Op *op, bool keep, int64_t *shape) {
-    const Value *x = op->sum.x;
+    const Value *x = OPERAND_OF(op, x);
+    int64_t over = INT_OF(op, over);
     int dims = 0;
     for (int i = 0; i < x->dims; i++) {
-        bool reduced = op->sum.over >> i & 1;
+        bool reduced = over >> i & 1;
         if (!reduced || keep) shape[dims++] = reduced ? 1 : x->shape[i];
     }
     return dims;
 }
 
 void infer_reduce(Graph *g, Op *op) {
-    const Value *x = op->sum.x;
-    int64_t mask = op->sum.over, shape[MAX_DIMS];
+    const Value *x = OPERAND_OF(op, x);
+    int64_t mask = INT_OF(op, over), shape[MAX_DIMS];
     if (x->dims ? mask <= 0 || mask >= (int64_t)1 << x->dims : mask != 0)
         rule_fail(g, op, "x %s: reduced dims must be among 0 to %d, at least one", value_str(g->arena, x), x->dims - 1);
     if (op->kind == OP_mean) rule_need_float(g, op, x, "x");
     if (x->dtype == BOOL || rule_is_fp8(x->dtype))
         rule_fail(g, op, "x %s cannot be reduced as it is; cast it to \"int32\" or \"fp32\" first",
                   value_str(g->arena, x));
-    int dims = reduced_shape(op, op->sum.keep, shape);
-    rule_out(g, op, &op->sum.y, rule_wider(op->sum.dtype, x->dtype), dims, shape);
+    int dims = reduced_shape(op, INT_OF(op, keep), shape);
+    rule_out(g, op, &RESULT_OF(op, y), rule_wider(INT_OF(op, dtype), x->dtype), dims, shape);
 }
 
 /* The gradient of the result, repeated along the reduced dims. */
 static Value *spread(Builder *b, const Op *op, Value *g) {
+    const Value *x = OPERAND_OF(op, x);
     int64_t shape[MAX_DIMS];
     int dims = reduced_shape(op, true, shape);
-    return build_expand(b, build_reshape(b, g, dims, shape), op->sum.x->dims, op->sum.x->shape);
+    return build_expand(b, build_reshape(b, g, dims, shape), x->dims, x->shape);
 }
 
 void grad_sum(Builder *b, Op *op, OpParts *d) {

@@ -67,22 +67,22 @@ static int64_t partial_bytes(int64_t results, int64_t reduced, int64_t planes) {
 
 /* Floats: [runs][results]. */
 int64_t work_reduce(const Op *op, const Machine *m) {
-    int64_t results = value_numel(op->sum.y);
-    return m->cuda ? partial_bytes(results, value_numel(op->sum.x) / results, 1) : 0;
+    int64_t results = value_numel(op_result(op));
+    return m->cuda ? partial_bytes(results, value_numel(op_operand(op)) / results, 1) : 0;
 }
 
 /* Floats: [runs][dw, and db where there is one][columns]. */
 int64_t work_norm_grad_w(const Op *op, const Machine *m) {
-    int64_t cols = value_numel(op->layer_norm_grad_w.dw);
-    return m->cuda ? partial_bytes(cols, rule_rows(op->layer_norm_grad_w.x), op->nout) : 0;
+    int64_t cols = value_numel(RESULT_OF(op, dw));
+    return m->cuda ? partial_bytes(cols, rule_rows(OPERAND_OF(op, x)), op->nout) : 0;
 }
 
 /* Floats: [runs][dw, db and ds where there are such][columns]. Runs of blocks that take rows whole: two for each
  * multiprocessor, of 64 rows or more; where a block takes one row at a time, four (three with db), of 16 rows or more.
  */
 int64_t work_norm_grads(const Op *op, const Machine *m) {
-    const Value *x = op->layer_norm_grads.x; /* of either norm: the rows begin alike */
-    int64_t cols = value_numel(op->layer_norm_grads.dw), rows = rule_rows(x);
+    const Value *x = OPERAND_OF(op, x);
+    int64_t cols = value_numel(RESULT_OF(op, dw)), rows = rule_rows(x);
     bool block = cols * dtype_size(x->dtype) > 2048;
     int each = !block ? 2 : op->kind == OP_rms_norm_grads ? 4 : 3;
     int64_t n = min64(each * m->multiprocessors, rows / (block ? 16 : 64));

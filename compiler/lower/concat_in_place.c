@@ -28,7 +28,7 @@ static void place_pieces(Op *join) {
         memcpy(v->stride, whole->stride, sizeof v->stride);
         at += v->shape[dim] * whole->stride[dim];
     }
-    join->kind = OP_assemble;
+    op_turn(join, OP_assemble);
 }
 
 void lower_concat_in_place(Graph *g, Program *p) {

@@ -9,7 +9,7 @@
 /* A cast is the one pointwise op of one operand whose result has another dtype. */
 static bool casts_to_narrower_float(const Op *op) {
     if (!op_is(op, T_POINTWISE) || op->nin != 1) return false;
-    Dtype from = op->cast.a->dtype, to = op->cast.y->dtype;
+    Dtype from = op_operand(op)->dtype, to = op_result(op)->dtype;
     return dtype_float(from) && dtype_float(to) && dtype_size(to) < dtype_size(from);
 }
 
@@ -21,8 +21,8 @@ static bool is_read_in_one_dtype(const Graph *g, const Program *p, const Value *
     bool one = !uses_is_result(uses, v);
     for (const User *u = uses_users(uses, v); u && one; u = u->next) {
         const Op *op = u->op;
-        one = casts_to_narrower_float(op) && (*wanted == N_DTYPES || *wanted == op->cast.y->dtype);
-        if (one) *wanted = op->cast.y->dtype;
+        one = casts_to_narrower_float(op) && (*wanted == N_DTYPES || *wanted == op_result(op)->dtype);
+        if (one) *wanted = op_result(op)->dtype;
     }
     uses_free(uses);
     return one;
@@ -33,7 +33,7 @@ static void turn_casts_into_views(Graph *g, Program *p, const Value *v) {
     for (int i = 0; p && i < p->ops.n; i++) {
         Op *op = p->ops.at[i];
         if (op->nin == 1 && op_operand(op) == v) {
-            op->kind = OP_reshape;
+            op_turn(op, OP_reshape);
             op->reshape.dims = v->dims;
             memcpy(op->reshape.shape, v->shape, sizeof *v->shape * (size_t)v->dims);
         }

@@ -129,8 +129,7 @@ static bool only_written(const Op *op, int k) {
 
 static Value *zeros(Graph *g, Edit *e, const Op *op, int pos, const char *id, const Value *like) {
     Op *full = copy_op(g, op->purpose, op, id, NULL, twin(g, like, false));
-    full->kind = OP_full;
-    full->nin = 0;
+    op_turn(full, OP_full);
     full->full.dtype = like->dtype;
     full->full.dims = 1;
     full->full.shape[0] = value_numel(like);
@@ -145,9 +144,9 @@ static Copies fetched_masters(Graph *g, const Program *p) {
     for (int i = 0; i < p->ops.n; i++) {
         const Op *f = p->ops.at[i];
         if (f->purpose != TO_FETCH_SHARD || f->phase != BACKWARD) continue;
-        const User *u = uses_users(uses, f->fetch.y);
+        const User *u = uses_users(uses, op_result(f));
         while (u && u->op->purpose == TO_UNSHARD) u = u->next;
-        if (!u) push(&l, g->arena, ((Copied){f->fetch.x, f->fetch.y}));
+        if (!u) push(&l, g->arena, ((Copied){op_operand(f), op_result(f)}));
     }
     uses_free(uses);
     return l;

@@ -132,7 +132,7 @@ static void promote(Ctx *c, Op *op) {
             continue;
         }
         Op *made = value_root(v)->def; /* a full, or a cast of integers; v may be its expansion */
-        made->cast.dtype = d;          /* a full has its dtype there too */
+        INT_OF(made, dtype) = d;
         op_info[made->kind].infer(c->g, made);
         if (v->def != made) op_info[v->def->kind].infer(c->g, v->def);
     }
@@ -147,7 +147,7 @@ static void visit(Ctx *c, Op *op) {
     Module *unit = op->call < 0 ? NULL : lower_unit_module(op->module);
     for (int k = 0; k < op->nin; k++) /* what is written in place stays itself */
         if (op->in[k]) op->in[k] = op_updates(op, k) ? origin(c, op->in[k]) : operand(c, op->in[k], unit);
-    if (n && n->like) op->cast.dtype = operand(c, n->like, unit)->dtype;
+    if (n && n->like) INT_OF(op, dtype) = operand(c, n->like, unit)->dtype;
     if (op_needs_copy(op)) { /* a view of a cast's result, which the cast has laid out; without it strides differ */
         c->b.module = op->module;
         op->reshape.a = build_one(&c->b, OP_copy, op->reshape.a);

@@ -209,14 +209,14 @@ static Value *fused_heads(Builder *b, const Family *f, Value *y) {
     OpParts seen = {.reshape = {.a = y, .dims = v->dims}};
     memcpy(seen.reshape.shape, v->shape, sizeof *v->shape * (size_t)v->dims);
     seen.reshape.shape[v->dims - 2] = heads;
-    y = op_result(appended(b, view->kind, view, view->id, &seen));
+    y = op_result(appended(b, OP_reshape, view, view->id, &seen));
     const Op *rope = f->at[0].rope;
     if (!rope) return y;
     OpParts all = rope->parts;
     all.rope.y = NULL;
     all.rope.x = y;
     all.rope.heads = roped < heads ? roped : 0;
-    return appended(b, rope->kind, rope, rope->id, &all)->rope.y;
+    return appended(b, OP_rope, rope, rope->id, &all)->rope.y;
 }
 
 static Value *end_of(const Branch *b) {
@@ -244,7 +244,7 @@ static void fuse_family(Ctx *c, const Family *f) {
     OpParts all = like->parts;
     all.matmul.y = NULL;
     for (int k = WEIGHTS; k < like->nin; k++) all.in[k] = fused_params(c, f, k)->value;
-    Op *product = appended(&b, like->kind, like, c->p->ops.at[first]->id, &all);
+    Op *product = appended(&b, OP_matmul, like, c->p->ops.at[first]->id, &all);
     product->module = fused_module(c->g, f);
     Value *heads = fused_heads(&b, f, product->matmul.y);
     int dim = heads->dims - 2;

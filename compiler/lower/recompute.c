@@ -198,7 +198,7 @@ static Op *clone_op(Ctx *c, Op *from) {
     op->id = arena_printf(c->g->arena, "%sr", from->id);
     op->phase = RECOMPUTE;
     op->origin = from;
-    if (op_is(from, T_EFFECT)) op->batch_norm.keep_running = true; /* the only such op with results */
+    if (op_is(from, T_EFFECT)) INT_OF(op, keep_running) = true; /* an effect with results can leave its state alone */
     return op;
 }
 

@@ -307,7 +307,7 @@ static void fill_event(Derive *d, const Op *op, Event *e) {
                  .module = op->module ? op->module->path : "",
                  .src = op->src,
                  .unit = op->unit ? op->unit->id : -1,
-                 .comm = op_is(op, T_COLLECTIVE) ? (int)op->all_gather.comm : -1,
+                 .comm = op_is(op, T_COLLECTIVE) ? (int)INT_OF(op, comm) : -1,
                  .update = update,
                  .flops = cost.flops,
                  .bytes = cost.bytes,

@@ -219,8 +219,40 @@ Test(ir, table_is_complete) {
         if (!(info->traits & T_POINTWISE)) cr_expect_null(info->expr, "%s", info->name);
         if (info->traits & T_NO_GRAD) cr_expect_null(info->grad, "%s", info->name);
         if (info->grad) cr_expect_not_null(info->infer, "%s", info->name);
+        if (info->traits & T_COLLECTIVE) { /* else they abort */
+            op_place((OpKind)k, PART_OPERAND, "x");
+            op_place((OpKind)k, PART_INT, "comm");
+            op_place((OpKind)k, PART_INT, "ranks");
+        }
     }
     cr_expect_eq(op_by_name("no such op"), N_OPS);
+}
+
+static void not_in_the_row(void) {
+    INT_OF(build_one(b, OP_neg, val(FP32, SHAPE(2)))->def, keep_running) = true;
+}
+
+Test(ir, fields_by_the_ops_own_row, .init = start) {
+    Value *x = val(FP32, SHAPE(4, 8)), *w = val(FP32, SHAPE(8));
+    Op *norm = BUILD(b, rms_norm, .x = x, .w = w, .eps = 0.5);
+    cr_expect(OPERAND_OF(norm, w) == w && FLOAT_OF(norm, eps) == 0.5 && RESULT_OF(norm, rstd) == norm->rms_norm.rstd);
+    Op *sum = BUILD(b, sum, .x = x, .over = 1, .keep = true);
+    cr_expect(INT_OF(sum, over) == 1 && INT_OF(sum, keep) && !INT_OF(sum, dtype));
+    cr_expect_eq(op_place(OP_split, PART_INT, "sizes"), 2);
+    cr_expect_eq(op_place(OP_expand, PART_INT, "shape"), 1);
+    expect_exit(not_in_the_row, 1, "neg has no integer keep_running");
+}
+
+Test(ir, an_op_turns_into_another, .init = start) {
+    Value *x = val(FP32, SHAPE(4)), *z = val(FP32, SHAPE(4));
+    Op *join = BUILD(b, concat, .x = {x, z}, .dim = 0);
+    Value *y = op_result(join);
+    op_turn(join, OP_assemble);
+    cr_expect(join->kind == OP_assemble && join->nin == 2 && join->assemble.x[1] == z && join->assemble.y == y);
+    Op *scaled = build_scalar(b, OP_mul_scalar, x, 3)->def;
+    y = op_result(scaled);
+    op_turn(scaled, OP_full);
+    cr_expect(!scaled->nin && !op_operand(scaled) && scaled->nout == 1 && scaled->full.y == y && !scaled->full.value);
 }
 
 /* ── shape rules ────────────────────────────────────────────────────────────────────────────────────────────────────

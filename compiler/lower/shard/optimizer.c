@@ -90,7 +90,7 @@ static void update(Ctx *c, Unit *u, Value *grad, Value *coefficient, int pos) {
      * began as. */
     bool may_skip = g->training->scaler && u->wire_shard->on_host;
     if (o->kind != OPT_SGD && u->dtype == FP32 && !u->host_update && !may_skip) {
-        op_set(op, SLOT(adam, wire), u->wire_shard->value); /* adam writes it in the same pass */
+        op_set(op, SLOT_OF(op, wire), u->wire_shard->value); /* adam writes it in the same pass */
         return;
     }
     id = arena_printf(g->arena, "w%d", u->id);

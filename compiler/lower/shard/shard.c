@@ -25,8 +25,10 @@ Op *shard_unit_op(Graph *g, OpKind k, Unit *u, const char *id, Phase phase, Purp
 
 Op *shard_collective(Graph *g, OpKind k, Unit *u, const char *id, Phase phase, Purpose purpose, int comm, Value *x) {
     if (x->dims != 1) x = shard_piece(g, x, 0, value_numel(x)); /* collectives are along dimension 0 */
-    OpParts parts = {.all_gather = {.x = x, .comm = comm, .ranks = g->comms.at[comm].n}}; /* as all have them */
-    return shard_unit_op(g, k, u, id, phase, purpose, &parts);
+    Op *op = shard_unit_op(g, k, u, id, phase, purpose, &(OpParts){.in = {x}});
+    INT_OF(op, comm) = comm;
+    INT_OF(op, ranks) = g->comms.at[comm].n;
+    return op;
 }
 
 Value *shard_add_out(Graph *g, Op *op, Dtype d, int64_t n) {
@@ -82,7 +84,7 @@ static Op *metrics(Graph *g, Program *p, bool add) {
         if (op->kind == OP_store && op->store.state == slots) op->store.add = add; /* nn.log_metric */
     }
     Op *unscaled = shard_scale_undo(g, p);
-    Op *loss = shard_store_op(g, unscaled ? unscaled->scale.y : p->loss, slots, "m_loss", FORWARD, TO_COMPUTE, add,
+    Op *loss = shard_store_op(g, unscaled ? op_result(unscaled) : p->loss, slots, "m_loss", FORWARD, TO_COMPUTE, add,
                               SLOT_LOSS, NULL);
     insert(g, p, pos, loss);
     if (unscaled) insert(g, p, pos, unscaled);
@@ -124,7 +126,7 @@ static void micro(Graph *g, const char *name, Role role) {
     Ctx c = begin(g, p, role);
     shard_place_gradients(&c, grads);
     shard_use_params(&c);
-    p->loss = loss->store.value;
+    p->loss = OPERAND_OF(loss, value);
     shard_reduce_gradients(&c, grads);
     if (role == ALONE || role == LAST) {
         sum_metrics(&c);
@@ -138,7 +140,7 @@ static void eval(Graph *g) {
     Op *loss = metrics(g, p, false);
     Ctx c = begin(g, p, ALONE);
     shard_use_params(&c);
-    p->loss = loss->store.value;
+    p->loss = OPERAND_OF(loss, value);
     sum_metrics(&c);
     commit(&c);
 }
