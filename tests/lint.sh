@@ -5,11 +5,7 @@ set -u
 bad=0
 sources=$(git ls-files compiler runtime tests | grep -E '\.(c|h|cc|cu|cuh|def)$')
 complain() { [ -z "$2" ] || { printf '%s\n%s\n' "$1" "$2"; bad=1; }; }
-# Passes that are about certain ops, and what they ask for. Every other pass may meet any op.
-about='lower/(qkv_fusion.c.*(matmul|rope|attention)|concat_in_place.c.*concat|fuse.c.*matmul|autodiff.c.*embedding_grad|shard/sparse.c.*embedding_grad)'
-about="$about|(schedule/storages.c|lower/shard/shard.c).*store|frontend/conflicts.c.*embedding|OP_fused"
-complain "asks for an op by name outside ir/ (use a trait of ops.def, or say here that the pass is about that op):" \
-    "$(grep -rnE '(case|[!=]=) *OP_[a-z]' compiler --include='*.[ch]' | grep -vE "^compiler/(ir/|$about)|OP_fused")"
+complain "reads a field through another op's name, or asks for an op by name (KNOWN and NAMED in tests/ops.py):" "$(python3 tests/ops.py)"
 complain "reads an operand, a result or an attribute by its number (write its name: op->matmul.bias, k->bias):" \
     "$(git grep -nE '(->|\.)(in|out|t|[if])\[[0-9]+\]' -- $sources; git grep -nE '(^|[^A-Za-z0-9_>.])t\[[0-9]' -- 'runtime/*')"
 complain "a cast that takes the const away from the IR or the plan:" \
