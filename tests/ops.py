@@ -31,9 +31,7 @@ KNOWN = {
 # Passes that ask for an op by its name: how often a file does, and why no trait does instead. Rules (ir/rules_*.c) are about certain ops.
 # A new one needs a reason here; where there are fewer, lower the number.
 NAMED = {
-    "frontend/conflicts.c": (1, "the gradient of a sparse table is that of one embedding"),
     "ir/constant.c": (23, "computes what each of these computes, in integers"),
-    "ir/index_limit.c": (2, "which operands hold indices: to become a flag of the operand"),
     "ir/ops.c": (3, "answers for all who ask: what the product lends, a cast that changes nothing, a reshape that needs a copy"),
     "ir/patterns.c": (5, "the table of what one kernel serves, and its names"),
     "ir/unproven.c": (6, "says what weights of attention, rope and norms do not show"),
@@ -93,7 +91,7 @@ def rows():
     for row in re.sub(r'"(\\.|[^"\\])*"', "", text).split("@")[1:]:
         name, *fields, columns = row.split("|", 5)
         ops[name.strip()] = [set(f.split()) for f in fields]
-        for rule in re.findall(r"\.(?:infer|grad|cost|workspace) = (\w+)", columns):
+        for rule in re.findall(r"\.(?:infer|grad|cost|workspace|limit) = (\w+)", columns):
             rules[rule].add(name.strip())
     return ops, rules
 

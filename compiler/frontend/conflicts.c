@@ -178,7 +178,7 @@ static void check_reader(const Frontend *f, const Param *p, const Op *op, const 
     bool reads = false;
     for (int k = 0; k < op->nin; k++) reads |= op->in[k] && value_root(op->in[k])->param == p;
     if (!reads) return;
-    if (!*lookup && op->kind == OP_embedding) {
+    if (!*lookup && op_is(op, T_LOOKUP)) {
         *lookup = op;
         return;
     }

@@ -2,7 +2,6 @@
  * Relies on: ir/build.h; modules.c for the running call and for parameters.
  * Relied on by: nn.lua, pointwise.c, training.c. */
 #include "../ir/constant.h"
-#include "../ir/index_limit.h"
 #include "../ir/mesh.h"
 #include "../ir/notes.h"
 #include "fe.h"
@@ -152,7 +151,7 @@ Op *trace_op(lua_State *L, OpKind k, const OpParts *parts) {
 static void check_indices(lua_State *L, const Op *op) {
     Arena *a = fe_of(L)->arena;
     for (int k = 0; k < op->nin; k++) {
-        int64_t limit = index_limit(op, k);
+        int64_t limit = op_index_limit(op, k);
         const double *x = limit ? constant_elements(a, op->in[k]) : NULL;
         for (int64_t i = 0; x && i < value_numel(op->in[k]); i++)
             if (x[i] < 0 || x[i] >= (double)limit)

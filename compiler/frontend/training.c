@@ -2,7 +2,6 @@
  * Relies on: modules.c, trace.c, args.c.
  * Relied on by: nn.lua, frontend.c. */
 #include "../ir/training.h"
-#include "../ir/index_limit.h"
 #include "../ir/mesh.h"
 #include "fe.h"
 #include "number.h"
@@ -193,7 +192,7 @@ static bool picks_rows_of_a_table(Frontend *f, const Program *p, const Input *in
         for (int k = 0; k < op->nin; k++) {
             Value *v = op->in[k];
             if (!v || dtype_float(v->dtype) || !is_among(&made, value_root(v))) continue;
-            if (index_limit_rows(op, k)) return true;
+            if (op_is(op, T_LOOKUP) && op_slot_flags(op, k) & INDICES) return true;
             for (int j = 0; j < op->nout; j++) push(&made, f->arena, value_root(op->out[j]));
         }
     }
@@ -208,7 +207,7 @@ static int64_t least_table(Frontend *f, const Program *p, Value *input, int64_t 
         const Op *op = p->ops.at[i];
         for (int k = 0; k < op->nin; k++) {
             if (!op->in[k] || !is_among(&same, value_root(op->in[k]))) continue;
-            int64_t limit = index_limit(op, k);
+            int64_t limit = op_index_limit(op, k);
             if (limit && (!least || limit < least)) least = limit;
             if (!op_is(op, T_POINTWISE) || op->nin != 1) continue;
             Dtype from = op_operand(op)->dtype, to = op_result(op)->dtype;

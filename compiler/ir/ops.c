@@ -96,6 +96,10 @@ bool op_updates_any(const Op *op) {
     return false;
 }
 
+int64_t op_index_limit(const Op *op, int operand) {
+    return op_slot_flags(op, operand) & INDICES ? op_info[op->kind].limit(op) : 0;
+}
+
 /* A product that is gated is summed up where its second result lies, so that the first may lie where a gate or `up`
  * was: they are read when the sums are done, each element before it is written. */
 bool op_lends(const Op *op, int operand) {

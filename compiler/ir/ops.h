@@ -26,6 +26,7 @@ enum {
     T_FOREIGN = 1 << 14,   /* calls a function of the user's own source: op->extension */
     T_SETS = 1 << 15,      /* writes the state that it updates without reading it */
     T_SUMS = 1 << 16,      /* a collective that adds up what ranks have; others move bytes */
+    T_LOOKUP = 1 << 17,    /* its INDICES operand picks rows of a table, as tokens do; targets of a loss pick classes */
 };
 
 enum { MAX_KEY = 6, MAX_VARIANT = 40 };
@@ -58,8 +59,8 @@ typedef struct { /* what a kernel's workspace depends on besides its op */
 
 typedef struct Builder Builder; /* appends ops to a list, inheriting module, source, phase and origin; ir/build.h */
 
-enum { OPTIONAL = 1, LENDS = 2, UPDATED = 4 }; /* flags of a slot, see ops.def */
-typedef struct {                               /* a result or an operand; or a list of at most n */
+enum { OPTIONAL = 1, LENDS = 2, UPDATED = 4, INDICES = 8 }; /* flags of a slot, see ops.def */
+typedef struct {                                            /* a result or an operand; or a list of at most n */
     const char *name;
     int flags, n;
 } Slot;
@@ -87,6 +88,9 @@ typedef struct {
     int64_t (*workspace)(const Op *op, const Machine *m); /* bytes; NULL: none */
     OpKind timed_as;  /* another op, whose measurements tell how long this one takes; 0: its own */
     const char *expr; /* pointwise: C expression over the names of operands and floats, in `real` */
+    int64_t (*limit)(
+        const Op *op); /* exclusive upper bound of the elements of its INDICES operand; NULL: it has none */
+    const char *expr;  /* pointwise: C expression over the names of operands and floats, in `real` */
 } OpInfo;
 extern const OpInfo op_info[N_OPS];
 static inline bool op_is(const Op *op, unsigned trait) {
@@ -112,6 +116,7 @@ static inline bool op_updates(const Op *op, int operand) {
     return op_slot_flags(op, operand) & UPDATED;
 }
 bool op_updates_any(const Op *op);
+int64_t op_index_limit(const Op *op, int operand); /* exclusive upper bound of its elements; 0: it holds no indices */
 /* Of an op with one result, or its first: the one that gradients and fusion are about. */
 static inline Value *op_result(const Op *op) {
     return *op->out;

@@ -11,6 +11,7 @@ typedef void InferRule(Graph *g, Op *op);
 typedef void GradRule(Builder *b, Op *op, OpParts *d);
 typedef Cost CostRule(const Op *op);
 typedef int64_t WorkRule(const Op *op, const Machine *m);
+typedef int64_t LimitRule(const Op *op);
 InferRule infer_pointwise, infer_compare, infer_where, infer_cast, infer_detach, infer_silu_mul_grad;
 InferRule infer_reshape, infer_transpose, infer_expand, infer_slice, infer_split, infer_concat, infer_copy,
     infer_pad_slice;
@@ -37,6 +38,8 @@ CostRule cost_attention, cost_rope, cost_collective, cost_all_reduce, cost_trans
 
 WorkRule work_matmul, work_attention, work_reduce, work_norm_grad_w, work_cross_entropy, work_sum_squares;
 WorkRule work_coalesce, work_embedding_grad, work_norm_grads; /* rules_work.c */
+
+LimitRule limit_table, limit_rows, limit_classes;
 
 /* ── for rules ───────────────────────────────────────────────────────────────────────────────────────────────────── */
 /* A result (&op->matmul.y) as a contiguous tensor, or as a view of `of`. One that exists already (infer run again) is

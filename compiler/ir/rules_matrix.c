@@ -193,6 +193,15 @@ void infer_embedding_grad(Graph *g, Op *op) {
              (int64_t[]){op->embedding_grad.rows, gy->shape[gy->dims - 1]});
 }
 
+int64_t limit_table(const Op *op) {
+    return op->embedding.w->shape[0];
+}
+
+/* Of ops that make a table's gradient. */
+int64_t limit_rows(const Op *op) {
+    return INT_OF(op, rows);
+}
+
 /* The forward reads only the rows that are looked up; the gradient writes its whole table. */
 Cost cost_embedding(const Op *op) {
     Cost c = rule_traffic(op, 0);

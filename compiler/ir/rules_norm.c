@@ -118,6 +118,11 @@ void infer_cross_entropy(Graph *g, Op *op) {
     rule_out(g, op, &op->cross_entropy.rest, d, 1, x->shape);
 }
 
+int64_t limit_classes(const Op *op) {
+    const Value *logits = OPERAND_OF(op, logits);
+    return logits->shape[logits->dims - 1];
+}
+
 void grad_cross_entropy(Builder *b, Op *op, OpParts *d) {
     d->cross_entropy.logits =
         BUILD(b, cross_entropy_grad, .g = d->cross_entropy.loss, .logits = op->cross_entropy.logits,

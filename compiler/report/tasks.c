@@ -1,6 +1,6 @@
 /* The kernels of a plan as tasks, a line each kind: what `sc_calibrate --tasks` times and finds algorithms for. Events
  * that differ in nothing that a kernel sees are one line with a count.
- * Relies on: plan.h, ir/index_limit.h. Relied on by: cli/calibrate.c.
+ * Relies on: plan.h, ir/ops.h. Relied on by: cli/calibrate.c.
  *
  * op | variant | key | flops | bytes | count | attributes | table | dtype:alignment:shape:stride:limit ... | events
  * attributes: the numbers of the kernel's struct in order; tensors: all of them (results, operands, workspace), "-"
@@ -8,17 +8,13 @@
  * they number documents of N tokens. Variant and key
  * are those of Cost: the line's first five fields make a point of a device profile. The events that are such a kernel
  * ("micro:e6 micro:e19") stand there for bench/times.py, which knows how long each took. */
-#include "../ir/index_limit.h"
 #include "../ir/ops.h"
 #include "../ir/rules.h"
 #include "report.h"
 
-static int64_t limit_of(const Op *op, const Value *operand) { /* gradients are indexed as their forward op is */
-    if (rule_document_length(op, operand)) return -rule_document_length(op, operand);
-    const Op *f = op->origin ? op->origin : op;
-    for (int i = 0; i < f->nin && operand; i++)
-        if (f->in[i] == operand && index_limit(f, i)) return index_limit(f, i);
-    return 0;
+static int64_t limit_of(const Op *op, int k) {
+    int64_t tokens = rule_document_length(op, op->in[k]);
+    return tokens ? -tokens : op_index_limit(op, k);
 }
 
 static void put_sizes(Str *s, const Value *v, const int64_t *sizes) {
@@ -69,7 +65,7 @@ static void describe(const Plan *p, const Op *op, Str *head, Str *tail) {
     for (int k = 0; k < op->ntable; k++) str_addf(tail, "%s%lld", k ? "," : "", (long long)op->table[k]);
     str_add(tail, "|");
     for (int k = 0; k < op_slot_count(info->results); k++) put_tensor(tail, p, op->out[k], 0);
-    for (int k = 0; k < op_slot_count(info->operands); k++) put_tensor(tail, p, op->in[k], limit_of(op, op->in[k]));
+    for (int k = 0; k < op_slot_count(info->operands); k++) put_tensor(tail, p, op->in[k], limit_of(op, k));
     put_tensor(tail, p, op->workspace, 0);
 }
 

@@ -59,7 +59,7 @@ static double tolerance(int dtype) { /* one rounding to the dtype and some of a 
 
 /* ── ops by their structs: of sc_matmul_args its kernel, sc_k_matmul, and which of its tensors that writes ───────────
  */
-enum { OPTIONAL = 1, LENDS = 2, UPDATED = 4 }; /* ops.def */
+enum { OPTIONAL = 1, LENDS = 2, UPDATED = 4, INDICES = 8 }; /* ops.def */
 struct slot {
     int n;
     bool written;

@@ -219,6 +219,9 @@ Test(ir, table_is_complete) {
         if (!(info->traits & T_POINTWISE)) cr_expect_null(info->expr, "%s", info->name);
         if (info->traits & T_NO_GRAD) cr_expect_null(info->grad, "%s", info->name);
         if (info->grad) cr_expect_not_null(info->infer, "%s", info->name);
+        bool index = false;
+        for (const Slot *s = info->operands; s->name; s++) index |= s->flags & INDICES;
+        cr_expect(index == !!info->limit && (index || !(info->traits & T_LOOKUP)), "%s", info->name);
         if (info->traits & T_COLLECTIVE) { /* else they abort */
             op_place((OpKind)k, PART_OPERAND, "x");
             op_place((OpKind)k, PART_INT, "comm");
