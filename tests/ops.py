@@ -35,7 +35,6 @@ NAMED = {
     "ir/ops.c": (3, "answers for all who ask: what the product lends, a cast that changes nothing, a reshape that needs a copy"),
     "ir/patterns.c": (5, "the table of what one kernel serves, and its names"),
     "ir/unproven.c": (6, "says what weights of attention, rope and norms do not show"),
-    "lower/autodiff.c": (1, "embedding_grad sums in the dtype of its result: to become a trait"),
     "lower/concat_in_place.c": (1, "is about concat"),
     "lower/fuse.c": (3, "a product takes transposed operands; a fused op is no member of another"),
     "lower/qkv_fusion.c": (3, "is about matmul, rope and attention"),

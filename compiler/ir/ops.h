@@ -27,6 +27,8 @@ enum {
     T_SETS = 1 << 15,      /* writes the state that it updates without reading it */
     T_SUMS = 1 << 16,      /* a collective that adds up what ranks have; others move bytes */
     T_LOOKUP = 1 << 17,    /* its INDICES operand picks rows of a table, as tokens do; targets of a loss pick classes */
+    T_ACCUMULATES = 1 << 18, /* a T_WIDE_GRAD that adds rows up into a whole table: it stores the dtype that the
+                                gradient is kept in, a narrower one too, and no cast of the table follows */
 };
 
 enum { MAX_KEY = 6, MAX_VARIANT = 40 };
@@ -87,7 +89,6 @@ typedef struct {
     Cost (*cost)(const Op *op);
     int64_t (*workspace)(const Op *op, const Machine *m); /* bytes; NULL: none */
     OpKind timed_as;  /* another op, whose measurements tell how long this one takes; 0: its own */
-    const char *expr; /* pointwise: C expression over the names of operands and floats, in `real` */
     int64_t (*limit)(
         const Op *op); /* exclusive upper bound of the elements of its INDICES operand; NULL: it has none */
     const char *expr;  /* pointwise: C expression over the names of operands and floats, in `real` */

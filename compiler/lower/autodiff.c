@@ -111,7 +111,7 @@ static void widen(Ctx *c, Value *const *gin, int nin, int self, Dtype d) {
            used_once(c, v, user, gin, nin, self)) {
         Op *op = v->def;
         if (op_is(op, T_WIDE_GRAD)) {
-            if (dtype_size(d) > dtype_size(v->dtype) || op->kind == OP_embedding_grad) build_set_dtype(op, d);
+            if (dtype_size(d) > dtype_size(v->dtype) || op_is(op, T_ACCUMULATES)) build_set_dtype(op, d);
             while (n--) op_info[views[n]->kind].infer(c->b.g, views[n]);
             return;
         }
