@@ -98,7 +98,7 @@ static void rule(Str *t, int n) {
 
 /* Events of the other streams stand between those of the computation they run beside; they open no section. */
 static void open_section(Text *t, const Event *x) {
-    if (!x->op_ir || (t->path && x->stream != COMPUTE && x->stream != HOST)) return;
+    if (!x->op_ir || (t->path && !purpose_pinned(x->purpose) && x->stream != COMPUTE && x->stream != HOST)) return;
     Str *out = t->e->out;
     const Module *m = section_of(t, x->op_ir->module);
     if (t->path && t->phase == x->phase && !strcmp(t->path, m->path)) return;

@@ -108,7 +108,7 @@ double device_event_clocked_us(const Device *d, const Event *e, double us);
  * clock stretches) and `other` us (which it does not, waiting included). */
 double device_throttle(const Device *d, const PlanProgram *p, double arithmetic, double other);
 double device_copy_slows(const Device *d, const Plan *p, const Event *e,
-                         bool both_ways);                   /* a factor; of other events 1 */
+                         bool both_ways); /* a factor; of other events 1 */
 /* A collective that adds up what ranks have, by what it does: rows of a sparse table are gathered among the sums. */
 bool device_event_sums(const Event *e);
 double device_event_slows(const Device *d, const Event *e); /* the share by which kernels beside it take longer */

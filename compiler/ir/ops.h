@@ -88,7 +88,7 @@ typedef struct {
     void (*grad)(Builder *b, Op *op, OpParts *d);
     Cost (*cost)(const Op *op);
     int64_t (*workspace)(const Op *op, const Machine *m); /* bytes; NULL: none */
-    OpKind timed_as;  /* another op, whose measurements tell how long this one takes; 0: its own */
+    OpKind timed_as; /* another op, whose measurements tell how long this one takes; 0: its own */
     int64_t (*limit)(
         const Op *op); /* exclusive upper bound of the elements of its INDICES operand; NULL: it has none */
     const char *expr;  /* pointwise: C expression over the names of operands and floats, in `real` */

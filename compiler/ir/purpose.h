@@ -93,5 +93,8 @@ typedef struct {
     const char *limited; /* explain: it is issued here because ... the event named then */
 } PurposeRow;
 extern const PurposeRow purposes[N_PURPOSES];
+static inline bool purpose_pinned(Purpose p) {
+    return purposes[p].earliest == IN_ORDER;
+}
 
 #endif

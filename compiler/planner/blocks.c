@@ -195,7 +195,7 @@ static void add_results(Inside *in, const PlanProgram *p, const char *block, con
 static int input_index(Inside *in, const Value *operand) {
     const Value *v = value_root(operand);
     if (!v->def || v->def->phase != FORWARD || v->state || v->param || in->nvalues == MOST_VALUES) return -1;
-    if (op_is(v->def, T_COLLECTIVE | T_COPY)) return -1;
+    if (!purpose_pinned(v->def->purpose)) return -1;
     in->values[in->nvalues++] = (Held){v, (double)value_bytes(v), false, -1, atom_named(in, "input")};
     return in->nvalues - 1;
 }
@@ -213,7 +213,7 @@ static bool look_inside(Inside *in, const PlanProgram *p, const char *block, int
     for (int e = 0; e < p->n; e++) {
         const Event *ev = &p->events[e];
         const Op *op = ev->op_ir;
-        if (!op || op->phase != FORWARD || op->region != region || ev->comm >= 0 || ev->stream != COMPUTE) continue;
+        if (!op || op->phase != FORWARD || op->region != region || !purpose_pinned(ev->purpose)) continue;
         if (in->nsteps == MOST_STEPS) return false;
         Step *s = &in->steps[in->nsteps];
         *s = (Step){.us = ev->duration_us, .kept_part = -1, .gate = -1};
@@ -381,7 +381,7 @@ static const char *signature(Arena *a, const PlanProgram *p, const char *block) 
     size_t n = strlen(block);
     for (int e = 0; e < p->n; e++) {
         const Event *ev = &p->events[e];
-        if (ev->phase != FORWARD || ev->stream != COMPUTE || !ev->op_ir) continue;
+        if (ev->phase != FORWARD || !purpose_pinned(ev->purpose) || !ev->op_ir) continue;
         if (!lies_in(ev->module, block)) continue;
         str_addf(&s, "%s %s", ev->op, ev->module + n);
         for (int i = 0; i < ev->op_ir->nout; i++)

@@ -69,7 +69,7 @@ static void add_program(Arena *a, const Plan *p, int program, const Blocks *b, O
         const Storage *s = &p->storages[i];
         if (s->program != program || s->arena != ARENA_DEVICE || s->first < 0 || s->last < at.turn) continue;
         if (streamed(g, s)) continue;
-        bool of_block = s->first < at.turn && at.block[s->first] >= 0 && g->events[s->first].stream == COMPUTE;
+        bool of_block = s->first < at.turn && at.block[s->first] >= 0 && purpose_pinned(g->events[s->first].purpose);
         if (of_block) kept[at.block[s->first]] += s->size;
     }
     for (int i = 0; i < n; i++) before[i + 1] = before[i] + kept[i];

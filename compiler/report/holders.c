@@ -26,7 +26,7 @@ static int event_named(const PlanProgram *g, const char *id) {
 static int forward_end(const PlanProgram *g) {
     int end = -1;
     for (int e = 0; e < g->n; e++)
-        if (g->events[e].phase == FORWARD && g->events[e].stream == COMPUTE) end = e;
+        if (g->events[e].phase == FORWARD && purpose_pinned(g->events[e].purpose)) end = e;
     return end;
 }
 

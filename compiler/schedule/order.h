@@ -75,7 +75,7 @@ static inline const PurposeRow *order_policy(const Order *o, int e) {
     return &purposes[order_purpose(o, e)];
 }
 static inline bool order_pinned(const Order *o, int e) {
-    return order_policy(o, e)->earliest == IN_ORDER;
+    return purpose_pinned(order_purpose(o, e));
 }
 static inline int order_written(const Order *o, int e) { /* first storage that it writes, or -1 */
     return o->p->events[e].nwrites ? o->p->events[e].writes[0].storage : -1;
