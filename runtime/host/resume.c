@@ -311,6 +311,16 @@ static const Entry *pieces_of(const Checkpoint *c, const sc_param_info *p, Piece
 
 /* ── does it fit the build? ──────────────────────────────────────────────────────────────────────────────────────────
  */
+/* Optimizers may keep the same moments and mean something else by them. */
+static void check_optimizer(const Checkpoint *c) {
+    const char *name = json_string_value(json_object_get(c->given, "optimizer"));
+    if (name && strcmp(name, c->b->optimizer))
+        die("%s: made with the optimizer '%s', and this program was built with '%s': resume with the binary it was "
+            "made with; to begin anew from its weights, --export them and use --weights",
+            c->dir, name, c->b->optimizer);
+}
+
+/* Without momentum, or of a state that does not say which optimizer it is of. */
 static _Noreturn void other_optimizer(const Checkpoint *c, const char *has, PieceKind k, const char *path,
                                       const char *lacks) {
     die("%s: %s %s of '%s'%s: made with another optimizer; to begin anew from its weights, --export them and use "
@@ -375,6 +385,7 @@ Checkpoint *checkpoint_open(const sc_build *b, const char *dir) {
     c->b = b;
     c->dir = need_text("%s", dir);
     open_state(c);
+    check_optimizer(c);
     for (int i = 0; i < b->nparams; i++)
         for (int k = 0; k < P_KINDS; k++) check_param(c, i, (PieceKind)k);
     if (c->plan_hash != b->plan_hash)

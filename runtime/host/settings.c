@@ -91,12 +91,7 @@ static bool takes(const Run *run, const json_t *given, const Setting *s) {
 
 void settings_take(Run *run) {
     const json_t *given = given_of(run);
-    const char *optimizer = text_of(given, "optimizer");
     char *taken = need_text("%s", "");
-    if (optimizer && strcmp(optimizer, run->b->optimizer))
-        die("%s: made with the optimizer '%s', and this program was built with '%s': resume with the binary it was "
-            "made with; to begin anew from its weights, --export them and use --weights",
-            run->o.resume, optimizer, run->b->optimizer);
     for (const Setting *s = settings; s < settings + SETTINGS; s++) {
         double models = value_of(&run->o, s), x = takes(run, given, s) ? saved_value(given, s) : models;
         if (x == models) continue;

@@ -248,10 +248,12 @@ static const Case cases[] = {
     {1, "--resume state --export x", "is BF16 there and F16 in this build", other_dtype},
     {1, "--resume state --export x", "has 384 elements there and 380 in this build", other_size},
     {1, "--resume state --export x", "'norm.mean' (buffer) has 4 elements there and 3", small_buffer},
-    {1, "--resume sgd --export x", "sgd: no moment1 of 'embed.weight': made with another optimizer"},
-    {1, "--resume state --export x", "is there, and this program keeps none: made with another optimizer", sgd},
-    {1, "--resume state --export x", "state: the moment2 of 'embed.weight' is there, and this program keeps none",
-     momentum},
+    {1, "--resume sgd --export x",
+     "sgd: made with the optimizer 'sgd', and this program was built with 'adamw': resume with the binary it was made "
+     "with; to begin anew from its weights, --export them and use --weights"},
+    {1, "--resume state --export x",
+     "state: made with the optimizer 'adamw', and this program was built with 'sgd': resume with the binary", sgd},
+    {1, "--resume sgd --export x", "sgd: no moment1 of 'embed.weight': made with another optimizer", momentum},
 };
 
 static void write_text(const char *path, const char *text) {

@@ -201,6 +201,12 @@ static void adam(MockBuild *m) {
     m->b.optimizer = "adam";
 }
 
+static void momentum(MockBuild *m) {
+    m->b.optimizer = "sgd";
+    for (int i = 0; i < 2; i++) m->units[i].has_v = 0;
+}
+
+/* Of a state that says no optimizer, moments tell. */
 Test(host_resume, another_optimizer_with_the_same_moments_is_refused) {
     write_data();
     OK(2, "--data a.bin --steps 3 --save state");
@@ -209,6 +215,9 @@ Test(host_resume, another_optimizer_with_the_same_moments_is_refused) {
         "state: made with the optimizer 'adamw', and this program was built with 'adam': resume with the binary it");
     edit_index("state/index.json", "s/\"optimizer\":\"adamw\"/\"optimizer\":7/");
     cr_assert_eq(run((How){2, .change = adam}, "--data a.bin --steps 5 --resume state"), 0, "%s", err); /* not known */
+    cr_assert_eq(run((How){2, .change = momentum}, "--data a.bin --steps 5 --resume state"), 1);
+    ONE_LINE("state: the moment2 of 'embed.weight' is there, and this program keeps none: made with another "
+             "optimizer; to begin anew from its weights, --export them and use --weights");
 }
 
 Test(host_resume, a_state_that_kept_no_settings) {
