@@ -1,11 +1,12 @@
 /* Every kernel that emitted code may call, one for each op of ops.def that is neither view, pointwise nor runtime call.
- * Relies on: sc.h.
+ * Relies on: sc.h, schema/optimizers.h.
  * Relied on by: runtime/cpu, runtime/cuda, runtime/common/launch.c, calibrate, the unit tests. Generated texts declare
  * the kernels that they call by themselves. */
 #ifndef SC_KERNELS_H
 #define SC_KERNELS_H
 
 #include "sc.h"
+#include "schema/optimizers.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -31,7 +32,7 @@ int64_t sc_kernel_sleeps(sc_kernel *k, const void *args);
     K(max_grad) K(matmul) K(embedding) K(embedding_grad) K(layer_norm) K(layer_norm_grad) K(layer_norm_grad_w)        \
     K(rms_norm) K(rms_norm_grad) K(rms_norm_grad_w) K(layer_norm_grads) K(rms_norm_grads) K(softmax) K(softmax_grad)  \
     K(attention) K(attention_grad) K(rope) K(dropout) K(cross_entropy) K(cross_entropy_grad) K(cross_entropy_grads)   \
-    K(batch_norm) K(batch_norm_grad) K(silu_mul_grad) K(sgd) K(adam) K(sum_squares) K(clip_coefficient)               \
+    K(batch_norm) K(batch_norm_grad) K(silu_mul_grad) SC_UPDATES(K) K(sum_squares) K(clip_coefficient)                \
     K(count_step) K(coalesce) K(scale) K(update_scale) K(amax)
 #define SC_KERNELS_UNTIMED(K) K(debug_sleep) K(init_param) K(pick) K(reshard)
 /* clang-format on */

@@ -439,7 +439,6 @@ static void put_build(const Emit *e, int npeak, int ndumps, int nsettings) {
     const Graph *g = e->g;
     const Training *t = g->training;
     const Optimizer *o = t->optimizer;
-    static const char *const optimizers[] = {[OPT_SGD] = "sgd", [OPT_ADAM] = "adam", [OPT_ADAMW] = "adamw"};
     static const char *const schedules[] = {
         [SCHED_CONSTANT] = "constant", [SCHED_LINEAR] = "linear", [SCHED_COSINE] = "cosine"};
     unsigned long long sums = 0; /* a bit each metric */
@@ -477,7 +476,7 @@ static void put_build(const Emit *e, int npeak, int ndumps, int nsettings) {
     if (t->scaler) put(e, "    .has_scaler = 1,\n    .scaler_at = 0x%llx,\n", state_at(e, g->scaler_state));
     put(e, "    .dumps = dumps,\n    .ndumps = %d,\n", ndumps);
     put_logits(e);
-    put(e, "    .optimizer = %s,\n    .schedule = %s,\n", quoted(e, optimizers[o->kind]),
+    put(e, "    .optimizer = %s,\n    .schedule = %s,\n", quoted(e, o->rule->name),
         quoted(e, schedules[t->schedule.kind]));
     put(e, "    .beta1 = %s,\n    .beta2 = %s,\n    .eps = %s,\n", c_float(e->a, o->beta1), c_float(e->a, o->beta2),
         c_float(e->a, o->eps));

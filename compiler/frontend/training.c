@@ -423,7 +423,7 @@ static double field_least(lua_State *L, int t, const char *what, const char *key
 }
 
 static void read_betas(lua_State *L, int t, const char *what, Optimizer *o) {
-    o->beta1 = 0.9, o->beta2 = 0.999;
+    o->beta1 = o->rule->betas[0], o->beta2 = o->rule->betas[1];
     if (!field_table(L, t, what, "betas")) return;
     double *b[2] = {&o->beta1, &o->beta2};
     if (lua_rawlen(L, -1) != 2) field_fail(L, "betas", "%s: betas must be two numbers, { 0.9, 0.999 }", what);
@@ -471,34 +471,28 @@ static void read_moment_dtype(lua_State *L, int t, const char *what, Optimizer *
     if (!dtype_parse(name, &o->moment_dtype) || (o->moment_dtype != FP32 && o->moment_dtype != BF16))
         field_fail(L, "moment_dtype", "%s: moment_dtype = \"%s\"; moments are kept in \"fp32\" or \"bf16\"", what,
                    name);
-    if (field_present(L, t, "moment_dtype") && o->kind == OPT_SGD && o->momentum == 0)
+    if (field_present(L, t, "moment_dtype") && !training_moments(o))
         field_fail(L, "moment_dtype", "%s: moment_dtype without a momentum: there are no moments to keep", what);
 }
 
 static int prim_optimizer(lua_State *L) { /* "SGD", options */
-    static const struct {
-        const char *name, *keys;
-        OptKind kind;
-        double decay;
-    } kinds[] = {{"SGD", "lr momentum nesterov weight_decay moment_dtype groups", OPT_SGD, 0},
-                 {"Adam", "lr betas eps weight_decay moment_dtype groups", OPT_ADAM, 0},
-                 {"AdamW", "lr betas eps weight_decay moment_dtype groups", OPT_ADAMW, 0.01}};
-    const char *name = luaL_checkstring(L, 1), *what = arena_printf(fe_of(L)->arena, "optim.%s", name);
-    Optimizer *o = NEW(fe_of(L)->arena, Optimizer);
+    Arena *a = fe_of(L)->arena;
+    const char *name = luaL_checkstring(L, 1), *what = arena_printf(a, "optim.%s", name);
+    const sc_optimizer_info *rule = NULL;
+    Optimizer *o = NEW(a, Optimizer);
     options_table(L, 2);
-    for (int i = 0; i < 3; i++) {
-        if (strcmp(kinds[i].name, name)) continue;
-        field_check_keys(L, 2, what, kinds[i].keys);
-        o->kind = kinds[i].kind;
-        o->weight_decay = kinds[i].decay;
-    }
+    for (int i = 0; i < SC_OPTIMIZERS && !rule; i++)
+        if (!strcmp(sc_optimizers[i].lua, name)) rule = &sc_optimizers[i];
+    if (!rule) bug(sandbox_source(L), "%s has no row in schema/optimizers.h", what);
+    field_check_keys(L, 2, what, arena_printf(a, "lr %s weight_decay moment_dtype groups", rule->keys));
+    o->rule = rule;
     o->src = sandbox_source(L);
-    o->lr = field_least(L, 2, what, "lr", 1e-3, 0, 1e30);
-    o->weight_decay = field_least(L, 2, what, "weight_decay", o->weight_decay, 0, 1e30);
+    o->lr = field_least(L, 2, what, "lr", rule->lr, 0, 1e30);
+    o->weight_decay = field_least(L, 2, what, "weight_decay", rule->weight_decay, 0, 1e30);
     o->momentum = field_least(L, 2, what, "momentum", 0, 0, 1);
     o->nesterov = field_boolean(L, 2, what, "nesterov", false);
-    o->eps = field_least(L, 2, what, "eps", 1e-8, 0, 1e30);
-    if (o->eps == 0)
+    o->eps = field_least(L, 2, what, "eps", rule->eps, 0, 1e30);
+    if (o->eps == 0 && sc_optimizer_takes(rule, "eps"))
         field_fail(L, "eps",
                    "%s: eps = %g; it must be above 0: the update of a parameter without gradient would be 0/0", what,
                    o->eps);
@@ -556,13 +550,21 @@ static void need_field(lua_State *L, const char *key, int type, const char *expe
     lua_pop(L, 1);
 }
 
+/* "optim.SGD, optim.Adam or optim.AdamW" */
+static const char *optimizer_names(Arena *a) {
+    Str s = {.arena = a};
+    for (int i = 0; i < SC_OPTIMIZERS; i++)
+        str_addf(&s, "%soptim.%s", !i ? "" : i < SC_OPTIMIZERS - 1 ? ", " : " or ", sc_optimizers[i].lua);
+    return s.s;
+}
+
 static Optim *optim_field(lua_State *L, const char *key, bool schedule) {
     lua_getfield(L, 1, key);
     Optim *o = luaL_testudata(L, -1, OPTIM);
     if (!lua_isnil(L, -1) && (!o || (schedule ? !o->schedule : !o->optimizer)))
         field_fail(L, key, "nn.training: %s must be %s, not %s", key,
                    schedule ? "optim.constant, optim.linear or optim.cosine { ... }"
-                            : "optim.SGD, optim.Adam or optim.AdamW { ... }",
+                            : arena_printf(fe_of(L)->arena, "%s { ... }", optimizer_names(fe_of(L)->arena)),
                    field_type(L, -1));
     lua_pop(L, 1);
     return o;

@@ -62,7 +62,7 @@ const Slot *op_slot_at(const Slot *slots, int k, int *index) {
     return NULL;
 }
 
-int op_place(OpKind k, OpPart part, const char *name) {
+int op_find(OpKind k, OpPart part, const char *name) {
     const OpInfo *info = &op_info[k];
     int at = 0;
     if (part == PART_RESULT || part == PART_OPERAND) {
@@ -75,8 +75,14 @@ int op_place(OpKind k, OpPart part, const char *name) {
             at += a->n;
         }
     }
+    return -1;
+}
+
+int op_place(OpKind k, OpPart part, const char *name) {
     static const char *const parts[] = {"result", "operand", "integer", "number"};
-    bug((Source){0}, "%s has no %s %s", info->name, parts[part], name);
+    int at = op_find(k, part, name);
+    if (at < 0) bug((Source){0}, "%s has no %s %s", op_info[k].name, parts[part], name);
+    return at;
 }
 
 int op_slot_count(const Slot *slots) {

@@ -108,8 +108,9 @@ static inline bool op_is(const Op *op, unsigned trait) {
 #define INT_OF(op, name) ((op)->i[op_place((op)->kind, PART_INT, #name)])
 #define FLOAT_OF(op, name) ((op)->f[op_place((op)->kind, PART_FLOAT, #name)])
 typedef enum { PART_RESULT, PART_OPERAND, PART_INT, PART_FLOAT } OpPart;
-int op_place(OpKind k, OpPart part, const char *name);
-int op_slot_count(const Slot *slots); /* a list counts as many as it may have */
+int op_place(OpKind k, OpPart part, const char *name); /* aborts where the row has no such name */
+int op_find(OpKind k, OpPart part, const char *name);  /* likewise; -1: it has none */
+int op_slot_count(const Slot *slots);                  /* a list counts as many as it may have */
 /* The slot that number k of op->in (op->out) is; index: in its list, 0 where it is none. NULL: beyond the last. */
 const Slot *op_slot_at(const Slot *slots, int k, int *index);
 unsigned op_slot_flags(const Op *op, int operand); /* of op->in[operand] */

@@ -4,6 +4,7 @@
  * Gradients of collectives are those of torch.distributed.nn.functional: every rank goes on to a loss of its own, so
  * the gradients of all ranks are summed. */
 #include "rules.h"
+#include "schema/optimizers.h"
 
 /* ── shapes ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
 /* The first dimension `times` as long, over `over`. */
@@ -98,7 +99,8 @@ Cost cost_pick(const Op *op) {
 
 /* Everything is read once, and what is updated written once. */
 Cost cost_optimizer(const Op *op) {
-    Cost c = rule_traffic(op, (op->kind == OP_sgd ? 6 : 15) * (double)value_numel(OPERAND_OF(op, master)));
+    Cost c =
+        rule_traffic(op, sc_optimizer_of(op_info[op->kind].name)->flops * (double)value_numel(OPERAND_OF(op, master)));
     for (int i = 0; i < op->nin; i++)
         if (op->in[i] && op_updates(op, i)) c.bytes += rule_touched_bytes(op->in[i]);
     return c;

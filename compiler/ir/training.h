@@ -1,10 +1,11 @@
 /* What a model says of its training: inputs, metrics, counts, options, optimizer, loss scale, schedule.
- * Relies on: ir.h.
+ * Relies on: ir.h, schema/optimizers.h.
  * Relied on by: the front end, which reads it; shard, which makes states and updates of it; emit/ and report/. */
 #ifndef SHARDC_TRAINING_H
 #define SHARDC_TRAINING_H
 
 #include "ir.h"
+#include "schema/optimizers.h"
 
 struct Input {
     const char *name;
@@ -27,7 +28,6 @@ typedef struct { /* index in Graph.metrics = slot in S_METRICS */
     bool is_sum;
 } Metric;
 
-typedef enum { OPT_SGD, OPT_ADAM, OPT_ADAMW } OptKind;
 typedef struct {
     const char **match;
     int nmatch;
@@ -36,13 +36,19 @@ typedef struct {
 } OptGroup;
 
 typedef struct {
-    OptKind kind;
+    const sc_optimizer_info *rule; /* its row of schema/optimizers.h */
     Source src;
     double lr, beta1, beta2, eps, weight_decay, momentum;
     bool nesterov;
     Dtype moment_dtype;   /* fp32, or bf16 rounded stochastically */
     VEC(OptGroup) groups; /* group 0 is the default one: lr and weight_decay above */
 } Optimizer;
+
+/* How many a unit keeps. */
+static inline int training_moments(const Optimizer *o) {
+    if (sc_optimizer_takes(o->rule, "momentum") && o->momentum == 0) return 0;
+    return o->rule->moments[1] ? 2 : o->rule->moments[0] ? 1 : 0;
+}
 
 typedef struct { /* optim.GradScaler */
     Source src;

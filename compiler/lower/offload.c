@@ -194,7 +194,8 @@ static void host_states(Graph *g, Program *p) {
 /* Chooses the faster side for updates where the policy leaves the choice. On the device, master and moments are copied
  * both ways at once. On the host, they and the gradient are read, and they and the shard that travels are written. */
 void lower_place_updates(Graph *g, const Device *d) {
-    double state = 4 + 2 * (double)dtype_size(g->training->optimizer->moment_dtype);
+    const Optimizer *o = g->training->optimizer;
+    double state = 4 + training_moments(o) * (double)dtype_size(o->moment_dtype);
     double bus = state / d->host_bandwidth * (1 + d->beside[OP_offload].itself);
     bool host_is_faster = (2 * state + 4 + 2) / d->host_optimizer_bandwidth < bus;
     for (int i = 0; i < g->units.n; i++) {

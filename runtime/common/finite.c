@@ -1,7 +1,8 @@
 /* Stops a run at the first event whose result is not finite, with its Lua line and the range of every operand.
- * Relies on: rank.h, schema/math.h; the tensors' bytes, readable here.
+ * Relies on: rank.h, schema/math.h, schema/optimizers.h; the tensors' bytes, readable here.
  * Relied on by: the targets' debug.c. */
 #include "../schema/math.h"
+#include "../schema/optimizers.h"
 #include "rank.h"
 #include <stdio.h>
 #include <string.h>
@@ -103,7 +104,7 @@ void sc_check_finite(sc_rank *r, int event, const sc_args *args, size_t size, in
     const sc_event_info *e = &r->b->programs[r->current].events[event];
     /* Under a loss scale gradients that are not finite are its business: the step is skipped. What it lets the
      * optimizers write is looked at. */
-    bool updates = !strcmp(e->op, "adam") || !strcmp(e->op, "sgd");
+    bool updates = sc_optimizer_of(e->op) != NULL;
     bool scaled = !strcmp(e->phase, "backward") || (!strcmp(e->phase, "optimizer") && !updates);
     if (r->b->has_scaler && scaled) return;
     for (int k = 0; k < slots; k++) {

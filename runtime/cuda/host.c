@@ -6,14 +6,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-sc_kernel sc_host_adam, sc_host_sgd, sc_host_store, sc_host_init_param, sc_host_zero;
+#define K(op) extern sc_kernel sc_host_##op;
+SC_HOST_KERNELS(K)
+#undef K
 
 static const struct {
     sc_kernel *device, *host;
 } kernels[] = {
-    {sc_k_adam, sc_host_adam},   {sc_k_sgd, sc_host_sgd},
-    {sc_k_store, sc_host_store}, {sc_k_init_param, sc_host_init_param},
-    {sc_k_zero, sc_host_zero},
+#define K(op) {sc_k_##op, sc_host_##op},
+    SC_HOST_KERNELS(K)
+#undef K
 };
 
 struct sc_host_event { /* lives as long as the graphs that hold it */

@@ -1,8 +1,9 @@
 /* The command line of a training program: one table of options, with the build's values as defaults.
- * Relies on: number.h, schedule, glibc argp.
+ * Relies on: number.h, schema/optimizers.h, schedule, glibc argp.
  * Relied on by: run. */
 #include "args.h"
 #include "../number.h"
+#include "../schema/optimizers.h"
 #include "die.h"
 #include "schedule.h"
 #include <argp.h>
@@ -99,9 +100,9 @@ static const Row rows[] = {
     {"total", "N", "Length of the learning rate's schedule, where it decays", SETS(WHOLE, total), FROM(1, STEPS)},
     {"min-ratio", "X", "Learning rate at the schedule's end, as a part of the largest", SETS(NUMBER, min_ratio),
      FROM(0, 1)},
-    {"betas", "X,Y", "Adam's and AdamW's decay rates", SETS(BETAS, beta1)},
-    {"eps", "X", "Adam's and AdamW's epsilon", SETS(ABOVE_ZERO, eps)},
-    {"momentum", "X", "SGD's momentum", SETS(BELOW_ONE, momentum)},
+    {"betas", "X,Y", "Decay rates of the moments, of an optimizer with betas", SETS(BETAS, beta1)},
+    {"eps", "X", "What an optimizer with eps adds to the root of its second moment", SETS(ABOVE_ZERO, eps)},
+    {"momentum", "X", "Momentum, of an optimizer that was built with one", SETS(BELOW_ONE, momentum)},
     {"weight-decay", "X", "Weight decay; groups without any keep none", SETS(SINGLE, weight_decay), FROM(0, LARGEST)},
     {"clip", "X", "Clip gradients to this global norm; 0 for none", SETS(SINGLE, clip), FROM(0, LARGEST)},
     {.doc = "Files"},
@@ -427,10 +428,23 @@ void args_settle(const sc_build *b, Options *o) {
                   (long long)o->debug.dump_step, (long long)o->steps);
 }
 
+/* Options that some optimizers have. */
+static const char *const optimizer_keys[] = {"betas", "eps", "momentum"};
+enum { OPTIMIZER_KEYS = sizeof optimizer_keys / sizeof *optimizer_keys };
+
+static bool of_optimizer(const char *name) {
+    for (int i = 0; i < OPTIMIZER_KEYS; i++)
+        if (!strcmp(name, optimizer_keys[i])) return true;
+    return false;
+}
+
+static bool has_key(const sc_build *b, const char *key) {
+    const sc_optimizer_info *o = sc_optimizer_named(b->optimizer);
+    return o && sc_optimizer_takes(o, key);
+}
+
 bool args_has(const sc_build *b, const char *name) {
-    bool sgd = !strcmp(b->optimizer, "sgd");
-    if (!strcmp(name, "betas") || !strcmp(name, "eps")) return !sgd;
-    if (!strcmp(name, "momentum")) return sgd && b->momentum > 0;
+    if (of_optimizer(name)) return has_key(b, name) && (strcmp(name, "momentum") || b->momentum > 0);
     if (!strcmp(name, "total") || !strcmp(name, "min-ratio")) return decays(b);
     if (!strcmp(name, "clip")) return b->clip > 0;
     if (!strcmp(name, "accumulate")) return b->accumulate > 1;
@@ -477,6 +491,23 @@ bool threads_compute(const sc_build *b) {
     return !computes_on_gpu(b) || b->host_bytes;
 }
 
+static void append(char *text, size_t size, const char *before, const char *word) {
+    size_t n = strlen(text);
+    snprintf(text + n, size - n, "%s%s", before, word);
+}
+
+/* A key of other optimizers is given. */
+static _Noreturn void die_of_key(const sc_build *b, const char *key) {
+    char has[80] = "", others[200] = "";
+    for (int i = 0; i < OPTIMIZER_KEYS; i++)
+        if (args_has(b, optimizer_keys[i])) append(has, sizeof has, *has ? " and --" : " but --", optimizer_keys[i]);
+    for (int i = 0; i < SC_OPTIMIZERS; i++)
+        if (sc_optimizer_takes(&sc_optimizers[i], key))
+            append(others, sizeof others, *others ? " or optim." : "optim.", sc_optimizers[i].lua);
+    die("--%s: this binary was built with optim.%s, which has none%s; build it with %s { %s = ... }", key,
+        sc_optimizer_named(b->optimizer)->lua, has, others, key);
+}
+
 /* What the command line may change is what the build has. */
 static void check_build(const Parse *p) {
     static const struct {
@@ -496,17 +527,11 @@ static void check_build(const Parse *p) {
     if (b->accumulate > 1 && o->accumulate < 2)
         die("--accumulate 1: this binary was built to accumulate, with at least 2 microbatches a step; build it with "
             "`accumulate = 1`");
-    bool sgd = strcmp(b->optimizer, "sgd") == 0;
-    if (given(p, "momentum") && !sgd)
-        die("--momentum: this binary was built with %s, which has betas; give --betas, or build it with optim.SGD { "
-            "momentum = ... }",
-            strcmp(b->optimizer, "adam") == 0 ? "optim.Adam" : "optim.AdamW");
-    if (sgd && (given(p, "betas") || given(p, "eps")))
-        die("--%s: this binary was built with optim.SGD, which has none; build it with optim.AdamW or optim.Adam",
-            given(p, "betas") ? "betas" : "eps");
-    if (sgd && b->momentum == 0 && o->momentum > 0)
-        die("--momentum %g: this binary was built without momentum; build it with optim.SGD { momentum = ... }",
-            o->momentum);
+    for (int i = 0; i < OPTIMIZER_KEYS; i++)
+        if (given(p, optimizer_keys[i]) && !has_key(b, optimizer_keys[i])) die_of_key(b, optimizer_keys[i]);
+    if (b->momentum == 0 && o->momentum > 0)
+        die("--momentum %g: this binary was built without momentum; build it with optim.%s { momentum = ... }",
+            o->momentum, sc_optimizer_named(b->optimizer)->lua);
     if ((given(p, "total") || given(p, "min-ratio")) && !decays(b))
         die("--%s: this binary's learning rate stays as it is after the warm-up; %sbuild it with schedule = "
             "optim.cosine or optim.linear in the model file",

@@ -1,8 +1,9 @@
 /* A rank's training state as pieces. Slice s of a unit's flat buffer is elements [s × n, (s + 1) × n); what a parameter
  * has in common with it is a piece.
- * Relies on: the tables of sc.h.
+ * Relies on: the tables of sc.h, schema/optimizers.h.
  * Relied on by: checkpoint, resume, weights. */
 #include "state.h"
+#include "../schema/optimizers.h"
 #include "die.h"
 #include "dtype.h"
 #include <string.h>
@@ -59,7 +60,8 @@ bool state_owned(const sc_build *b, int rank, const Piece *p) {
 }
 
 bool state_counts_steps(const sc_build *b) {
-    return strncmp(b->optimizer, "adam", 4) == 0;
+    const sc_optimizer_info *o = sc_optimizer_named(b->optimizer);
+    return o && o->counts_steps;
 }
 
 sc_dtype state_dtype(const sc_build *b, int param, PieceKind k) {

@@ -63,7 +63,10 @@ def accepted():
     found["groups"] = words(re.search(call % "name", training)[1])
     found["optim.cosine"] = words(re.search(r'SCHED_CONSTANT \? "warmup" : ("[^"]*")', training)[1])
     found["grad_scaler"] = words(re.search(call % "WHAT", scaler)[1])
-    found.update({"optim." + n: set(keys.split()) for n, keys in re.findall(r'\{"(\w+)", "([^"]*)", OPT_\w+', training)})
+    shared = re.search(r'arena_printf\(a, "(lr %s [a-z_ ]+)", rule->keys\)', training)[1]
+    with open(os.path.join(ROOT, "runtime/schema/optimizers.h")) as f:
+        rows = re.findall(r'\.lua = "(\w+)",.*?\.keys = "([^"]*)"', f.read(), re.S)
+    found.update({"optim." + n: set((shared % keys).split()) for n, keys in rows})
     return found
 
 

@@ -458,7 +458,8 @@ Test(frontend, optimizers_default_to_pytorchs) {
         cr_expect(s->init_scale == 65536 && s->growth_factor == 2 && s->backoff_factor == 0.5);
         cr_expect_eq(s->growth_interval, 2000);
         const Optimizer *o = g->training->optimizer;
-        cr_expect(o->lr == 1e-3 && o->beta1 == 0.9 && o->beta2 == 0.999 && o->eps == 1e-8 && o->momentum == 0);
+        cr_expect(o->lr == 1e-3 && o->momentum == 0);
+        if (i > 0) cr_expect(o->beta1 == 0.9 && o->beta2 == 0.999 && o->eps == 1e-8);
         cr_expect(!o->nesterov && o->moment_dtype == FP32 && o->groups.n == 1);
         cr_expect_eq(o->weight_decay, rows[i].decay, "%s", rows[i].text);
     }
@@ -541,7 +542,7 @@ Test(frontend, targets_may_be_reshaped) {
     cr_assert_eq(g->training->counts.n, 1);
     cr_assert_eq(g->training->counts.at[0].ignore, 7);
     cr_assert_str_eq(g->params.at[0]->path, "weight");
-    cr_assert_eq(g->training->optimizer->kind, OPT_ADAM);
+    cr_assert_str_eq(g->training->optimizer->rule->name, "adam");
 }
 
 Test(frontend, targets_are_counted_by_what_is_ignored) {

@@ -1,6 +1,7 @@
 /* base and ir: containers, files, diagnostics, the table of ops, shape rules, views, gradient rules' shapes.
  * Relies on: compiler/base, compiler/ir, Criterion. Relied on by: make test. */
 #include "ir/foreign.h"
+#include "schema/optimizers.h"
 #include "small_graph.h"
 
 #include <stdlib.h>
@@ -386,6 +387,38 @@ static int64_t attention_work(Dtype d, int64_t batch, int64_t rows, int64_t head
     Op *grad =
         BUILD(b, attention_grad, .g = q, .q = q, .k = k, .v = k, .o = q, .lse = lse, .causal = causal, .scale = 0.125);
     return op_info[OP_attention_grad].workspace(grad, &(Machine){.cuda = true, .deterministic = repeats});
+}
+
+/* schema/optimizers.h repeats what ops.def says. */
+Test(ir, optimizers_fit_their_ops) {
+    bool update[N_OPS] = {0}, host[N_OPS] = {0};
+#define K(op) update[OP_##op] = true;
+    SC_UPDATES(K)
+#undef K
+#define K(op) host[OP_##op] = true;
+    SC_HOST_KERNELS(K)
+#undef K
+    for (int k = 0; k < N_OPS; k++) {
+        cr_expect_eq(update[k], (op_info[k].traits & T_OPTIMIZER) != 0, "%s: SC_UPDATES", op_info[k].name);
+        cr_expect_eq(host[k], (op_info[k].traits & T_HOST_OK) != 0, "%s: SC_HOST_KERNELS", op_info[k].name);
+    }
+    for (const sc_optimizer_info *o = sc_optimizers; o < sc_optimizers + SC_OPTIMIZERS; o++) {
+        OpKind k = op_by_name(o->update);
+        cr_assert(k < N_OPS && update[k], "%s", o->name);
+        for (const Slot *s = op_info[k].operands; s->name; s++) {
+            bool moment = (s->flags & UPDATED) && strcmp(s->name, "master") && strcmp(s->name, "wire");
+            cr_expect_eq(moment,
+                         (o->moments[0] && !strcmp(s->name, o->moments[0])) ||
+                             (o->moments[1] && !strcmp(s->name, o->moments[1])),
+                         "%s: %s", o->name, s->name);
+        }
+        cr_expect_eq(o->counts_steps, op_find(k, PART_OPERAND, "step") >= 0, "%s", o->name);
+        cr_expect(!o->decoupled || op_find(k, PART_INT, "decoupled") >= 0, "%s", o->name);
+        cr_expect_eq(sc_optimizer_takes(o, "nesterov"), op_find(k, PART_INT, "nesterov") >= 0, "%s", o->name);
+    }
+    cr_expect_eq(op_find(OP_matmul, PART_OPERAND, "bias"), SLOT(matmul, bias));
+    cr_expect_eq(op_find(OP_concat, PART_OPERAND, "bias"), -1);
+    cr_expect_eq(op_find(OP_debug_sleep, PART_INT, "ms"), -1, "it is a float");
 }
 
 Test(ir, workspace_of_attention_on_cuda, .init = start) {

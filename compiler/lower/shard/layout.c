@@ -66,9 +66,10 @@ static void unit_states(Graph *g, Unit *u) {
         u->master = u->wire_shard = unit_state(g, u, S_MASTER, "master", u->dtype, n, master_on_host);
         if ((cast && !casts_often) || p->offload_params != master_on_host)
             u->wire_shard = unit_state(g, u, S_WIRE, "wire", p->all_gather ? u->dtype : u->wire, n, p->offload_params);
-        if (o->kind != OPT_SGD || o->momentum > 0)
+        if (training_moments(o) > 0)
             u->m = unit_state(g, u, S_MOMENT1, "moment1", o->moment_dtype, n, p->offload_optimizer);
-        if (o->kind != OPT_SGD) u->v = unit_state(g, u, S_MOMENT2, "moment2", o->moment_dtype, n, p->offload_optimizer);
+        if (training_moments(o) > 1)
+            u->v = unit_state(g, u, S_MOMENT2, "moment2", o->moment_dtype, n, p->offload_optimizer);
         if (g->training->accumulate > 1 && !p->defer_sync)
             u->grad = unit_state(g, u, S_GRAD, "gradient", u->sum, n, p->offload_grads);
         if (g->training->accumulate > 1 && p->defer_sync)
@@ -93,7 +94,7 @@ static void give_state(Graph *g, Value *v, StateClass c, const char *name) {
 void shard_make_states(Graph *g) {
     g->record = state_new(g, S_RECORD, "record", INT64, SC_RECORD_BYTES / 8, NULL);
     if (!g->metrics_state) g->metrics_state = state_new(g, S_METRICS, "metrics", FP32, SC_METRICS, NULL);
-    if (g->training->optimizer->kind != OPT_SGD) g->step_state = state_new(g, S_STEP, "adam step", INT64, 1, NULL);
+    if (g->training->optimizer->rule->counts_steps) g->step_state = state_new(g, S_STEP, "adam step", INT64, 1, NULL);
     for (int i = 0; i < g->inputs.n; i++) {
         Input *in = g->inputs.at[i];
         give_state(g, in->value, S_INPUT, in->name);

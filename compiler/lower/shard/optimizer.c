@@ -68,33 +68,62 @@ static Value *norm(Ctx *c, int end) {
     return coefficient;
 }
 
+/* Its operands and numbers by their names in the op's row, of which an optimizer has what it needs. */
+static Op *update_op(Graph *g, Unit *u, const char *id, Value *grad, Value *coefficient) {
+    const Optimizer *o = g->training->optimizer;
+    OpKind kind = op_by_name(o->rule->update);
+    const struct {
+        const char *name;
+        Value *value; /* NULL: none */
+    } operands[] = {
+        {"grad", grad},
+        {"master", u->master->value},
+        {"coefficient", coefficient},
+        {"step", g->step_state ? g->step_state->value : NULL},
+        {o->rule->moments[0], u->m ? u->m->value : NULL},
+        {o->rule->moments[1], u->v ? u->v->value : NULL},
+    };
+    const struct {
+        const char *name;
+        int64_t value;
+    } integers[] = {
+        {"slice", u->numel / u->shards},
+        {"slices", u->shards},
+        {"nesterov", o->nesterov},
+        {"decoupled", o->rule->decoupled},
+    };
+    OpParts parts = {0};
+    for (size_t i = 0; i < sizeof operands / sizeof *operands; i++) {
+        if (operands[i].value) parts.in[op_place(kind, PART_OPERAND, operands[i].name)] = operands[i].value;
+    }
+    for (size_t i = 0; i < sizeof integers / sizeof *integers; i++) {
+        int at = op_find(kind, PART_INT, integers[i].name);
+        if (at >= 0) parts.i[at] = integers[i].value;
+    }
+    Op *op = shard_unit_op(g, kind, u, id, OPTIMIZER, TO_UPDATE, &parts);
+    op->src = o->src;
+    op->table = segments(g, u, &op->ntable);
+    return op;
+}
+
 /* The unit's update, and the wire shard that follows from the new master. */
 static void update(Ctx *c, Unit *u, Value *grad, Value *coefficient, int pos) {
     Graph *g = c->g;
-    const Optimizer *o = g->training->optimizer;
     const char *id = arena_printf(g->arena, "u%d", u->id);
-    Value *master = u->master->value, *moment = u->m ? u->m->value : NULL;
-    int64_t slice = u->numel / u->shards;
-    Op *op =
-        o->kind == OPT_SGD
-            ? UNIT_OP(g, sgd, u, id, OPTIMIZER, TO_UPDATE, .grad = grad, .master = master, .coefficient = coefficient,
-                      .momentum = moment, .nesterov = o->nesterov, .slice = slice, .slices = u->shards)
-            : UNIT_OP(g, adam, u, id, OPTIMIZER, TO_UPDATE, .grad = grad, .master = master, .coefficient = coefficient,
-                      .m = moment, .v = u->v->value, .step = g->step_state->value, .decoupled = o->kind == OPT_ADAMW,
-                      .slice = slice, .slices = u->shards);
-    op->src = o->src;
-    op->table = segments(g, u, &op->ntable);
+    Op *op = update_op(g, u, id, grad, coefficient);
     edit_before(c->edit, pos, op);
     if (u->wire_shard == u->master) return;
     /* A step that the scaler skips writes no wire shard; one on the host would then get what its twin on the device
      * began as. */
     bool may_skip = g->training->scaler && u->wire_shard->on_host;
-    if (o->kind != OPT_SGD && u->dtype == FP32 && !u->host_update && !may_skip) {
-        op_set(op, SLOT_OF(op, wire), u->wire_shard->value); /* adam writes it in the same pass */
+    int wire = op_find(op->kind, PART_OPERAND, "wire");
+    if (wire >= 0 && u->dtype == FP32 && !u->host_update && !may_skip) {
+        op_set(op, wire, u->wire_shard->value); /* the update writes it in the same pass */
         return;
     }
     id = arena_printf(g->arena, "w%d", u->id);
-    edit_before(c->edit, pos, shard_store_op(g, master, u->wire_shard->value, id, OPTIMIZER, TO_UPDATE, false, 0, u));
+    edit_before(c->edit, pos,
+                shard_store_op(g, u->master->value, u->wire_shard->value, id, OPTIMIZER, TO_UPDATE, false, 0, u));
 }
 
 /* Without clipping, an update waits for nothing but its unit's gradient and the last use of its parameters. With a loss

@@ -1,0 +1,87 @@
+/* The optimizers, a row each: what optim.NAME takes, which states a unit keeps, the op of the update, the options that
+ * a program has, and the name in builds and checkpoints. compiler/README.md says how to add one. Relies on: nothing.
+ * Relied on by: the front end, shard, offload, cost and emit; host/ (options, checkpoints), common/finite.c,
+ * sc_kernels.h. */
+#ifndef SC_SCHEMA_OPTIMIZERS_H
+#define SC_SCHEMA_OPTIMIZERS_H
+
+/* The ops that update parameters (T_OPTIMIZER); and all that may run on the host stream of either target (T_HOST_OK),
+ * by the CPU's kernels. The Makefile reads both lines. */
+#define SC_UPDATES(K) K(sgd) K(adam)
+#define SC_HOST_KERNELS(K) K(store) K(init_param) K(zero) SC_UPDATES(K)
+
+#ifndef __cplusplus
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+
+typedef struct {
+    const char *name;   /* in builds and checkpoints */
+    const char *lua;    /* optim.AdamW */
+    const char *update; /* its op, one of SC_UPDATES */
+    const char *keys;   /* of its options, beside lr, weight_decay, moment_dtype and groups, which all have */
+    double lr, weight_decay, betas[2], eps; /* defaults; momentum is 0, nesterov false */
+    /* The op's operands for what a unit keeps: its states moment1, moment2. With the key `momentum` there are none
+     * where that is 0. */
+    const char *moments[2];
+    bool counts_steps; /* the op has an operand `step` */
+    bool decoupled;    /* what an op with the flag `decoupled` gets: decay apart from the gradient */
+    double flops;      /* an element */
+} sc_optimizer_info;
+
+static const sc_optimizer_info sc_optimizers[] = {
+    {.name = "sgd",
+     .lua = "SGD",
+     .update = "sgd",
+     .keys = "momentum nesterov",
+     .lr = 1e-3,
+     .moments = {"momentum"},
+     .flops = 6},
+    {.name = "adam",
+     .lua = "Adam",
+     .update = "adam",
+     .keys = "betas eps",
+     .lr = 1e-3,
+     .betas = {0.9, 0.999},
+     .eps = 1e-8,
+     .moments = {"m", "v"},
+     .counts_steps = true,
+     .flops = 15},
+    {.name = "adamw",
+     .lua = "AdamW",
+     .update = "adam",
+     .keys = "betas eps",
+     .lr = 1e-3,
+     .weight_decay = 0.01,
+     .betas = {0.9, 0.999},
+     .eps = 1e-8,
+     .moments = {"m", "v"},
+     .counts_steps = true,
+     .decoupled = true,
+     .flops = 15},
+};
+enum { SC_OPTIMIZERS = sizeof sc_optimizers / sizeof *sc_optimizers };
+
+static inline bool sc_optimizer_takes(const sc_optimizer_info *o, const char *key) {
+    size_t n = strlen(key);
+    for (const char *s = o->keys; s && (s = strstr(s, key)); s += n)
+        if ((s == o->keys || s[-1] == ' ') && (!s[n] || s[n] == ' ')) return true;
+    return false;
+}
+
+/* NULL: there is none of that name. */
+static inline const sc_optimizer_info *sc_optimizer_named(const char *name) {
+    for (int i = 0; i < SC_OPTIMIZERS; i++)
+        if (!strcmp(sc_optimizers[i].name, name)) return &sc_optimizers[i];
+    return NULL;
+}
+
+/* The first whose update the op is; NULL: the op is no optimizer's. */
+static inline const sc_optimizer_info *sc_optimizer_of(const char *op) {
+    for (int i = 0; i < SC_OPTIMIZERS; i++)
+        if (!strcmp(sc_optimizers[i].update, op)) return &sc_optimizers[i];
+    return NULL;
+}
+#endif
+
+#endif
