@@ -1,11 +1,11 @@
--- expect: names_optim\.lua:8: optim has no field 'Lion'; 'Lion' is not there: there are optim.AdamW, optim.Adam and optim.SGD
+-- expect: names_optim\.lua:8: optim has no field 'Rprop'; 'Rprop' is not there: there are optim.AdamW, optim.Adam and optim.SGD
 local nn, optim = require "nn", require "optim"
 local model = nn.module "Net"
 model.embed = nn.Embedding(16, 4)
 model.out = nn.Linear(4, 16)
 function model:forward(tokens)
   local x = self.embed(tokens)
-  optim.Lion { lr = 1e-4 }
+  optim.Rprop { lr = 1e-4 }
   return self.out(x)
 end
 
