@@ -752,9 +752,9 @@ static const sc_param_info params[] = {
 };
 
 static const sc_comm_info comms[] = {
-    {"shard", 2, 1},
-    {"replicate", 1, 2},
-    {"world", 2, 1},
+    {"shard", 2, 1, 0},
+    {"replicate", 1, 2, 0},
+    {"world", 2, 1, 0},
 };
 
 static const sc_unit_info units[] = {

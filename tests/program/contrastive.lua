@@ -5,14 +5,15 @@ local nn, optim = require "nn", require "optim"
 local o = nn.options {
   batch = 4, seq = 8, vocab = 256, dim = 16, lr = 1e-2, temperature = 0.5,
   way = nn.choice("gather", "sum", "scatter", "exchange", "local"), axis = nn.choice("world", "shard", "replicate"),
-  precision = nn.choice("fp32", "bf16"), replicate = 0, checkpoint = false,
+  precision = nn.choice("fp32", "bf16", "fp64"), replicate = 0, checkpoint = false,
 }
+local stored = { dtype = o.precision == "fp64" and "fp64" or "fp32" }
 
 local function Tower()
   local m = nn.module "Tower"
-  m.embed = nn.Embedding(o.vocab, o.dim)
-  m.up = nn.Linear(o.dim, 3 * o.dim)
-  m.down = nn.Linear(3 * o.dim, o.dim)
+  m.embed = nn.Embedding(o.vocab, o.dim, stored)
+  m.up = nn.Linear(o.dim, 3 * o.dim, stored)
+  m.down = nn.Linear(3 * o.dim, o.dim, stored)
   function m:forward(tokens)
     local x = self.down(nn.silu(self.up(self.embed(tokens)))):mean(1)
     return x * nn.rsqrt((x * x):sum(-1, true) + 1e-6)
@@ -25,7 +26,7 @@ model.left, model.right = Tower(), Tower()
 function model:forward(a, b) return self.left(a), self.right(b) end
 
 local mesh = o.replicate > 0 and nn.mesh { replicate = o.replicate } or nil
-nn.fully_shard(model, { mesh = mesh, mp_policy = { param_dtype = o.precision, reduce_dtype = "fp32" } })
+nn.fully_shard(model, { mesh = mesh, mp_policy = o.precision == "bf16" and { param_dtype = "bf16", reduce_dtype = "fp32" } or nil })
 
 -- All ranks' x, by other collectives than all_gather.
 local function of_all(x)
@@ -43,12 +44,17 @@ local function of_all(x)
   return nn.reshape(nn.all_gather(nn.reduce_scatter(placed, o.axis, 2), o.axis, 2), n * o.batch, -1)
 end
 
+local function wide(x) return nn.cast(x, o.precision == "fp64" and "fp64" or "fp32") end
+
+local function likeness(x, y)
+  return nn.matmul(wide(x), nn.transpose(wide(of_all(y)), 0, 1)) / o.temperature
+end
+
 local function loss(m, b)
   local x, y = m(b.tokens, b.targets)
-  local every = of_all(y)
+  local logits = o.checkpoint and nn.checkpoint(likeness, x, y) or likeness(x, y)
   local own = o.way == "local" and nn.arange(o.batch) or nn.rank_slice(nn.arange(nn.ranks(o.axis) * o.batch), o.axis)
-  local logits = nn.matmul(nn.cast(x, "fp32"), nn.transpose(nn.cast(every, "fp32"), 0, 1)) / o.temperature
-  local right = nn.cast(nn.eq(nn.unsqueeze(own, 1), nn.arange(every:size(0))), "fp32")
+  local right = nn.cast(nn.eq(nn.unsqueeze(own, 1), nn.arange(logits:size(1))), logits)
   return nn.mean(nn.log(nn.exp(logits):sum(-1)) - (logits * right):sum(-1))
 end
 

@@ -150,14 +150,14 @@ def change_comm(plan, r):
     if "comm" in ev:
         del ev["comm"]
     else:
-        ev["comm"] = r.choice(["shard", "replicate", "world"])
+        ev["comm"] = r.choice([g["name"] for g in plan["mesh"]["groups"]])
 
 
 def change_mesh(plan, r):
     """One figure of it, or all figures as those of another world."""
     mesh = plan["mesh"]
     factor = r.choice([2, 3])
-    how = r.randrange(5)
+    how = r.randrange(6)
     if how == 0:
         mesh["world"] *= factor
     elif how == 1:
@@ -169,6 +169,9 @@ def change_mesh(plan, r):
     elif how == 3:
         u = r.choice(plan["units"])
         u["shards"], u["replicas"] = u["replicas"], u["shards"]
+    elif how == 4:
+        g = r.choice(mesh["groups"])
+        g["chain"] = r.randrange(len(mesh["groups"]))
     else:
         mesh["world"] *= factor
         for g in mesh["groups"]:

@@ -101,9 +101,11 @@ def check_program(plan, program, entry):
             if shares(storages[s], storages[t]):
                 require(all(mask[s] & ~b == 0 for b in seen[t]) or all(mask[t] & ~b == 0 for b in seen[s]),
                         "%s and %s share bytes" % (storages[s]["name"], storages[t]["name"]))
-    collectives = [e for e, ev in enumerate(events) if "comm" in ev]
-    for a, b in zip(collectives, collectives[1:]):
-        require(ordered(a, b), "collectives %s and %s" % (events[a]["id"], events[b]["id"]))
+    chain_of = {g["name"]: g["chain"] for g in plan["mesh"]["groups"]}
+    for chain in set(chain_of.values()):
+        collectives = [e for e, ev in enumerate(events) if "comm" in ev and chain_of[ev["comm"]] == chain]
+        for a, b in zip(collectives, collectives[1:]):
+            require(ordered(a, b), "collectives %s and %s" % (events[a]["id"], events[b]["id"]))
 
 
 def shares(a, b):

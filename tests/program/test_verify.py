@@ -6,7 +6,7 @@ import json
 import os
 
 import mutants
-from harness import ROOT, SHARDC, build, check, command, long, scratch, settings, shardc
+from harness import ROOT, SHARDC, TESTS, build, check, command, long, scratch, settings, shardc
 
 GPT2 = dict(layers=2, dim=32, heads=2, vocab=256, batch=2, seq=16)
 LLAMA = dict(size="tiny", layers=2, dim=32, heads=4, kv_heads=2, ffn=64, vocab=256, batch=2, seq=16)
@@ -17,6 +17,7 @@ PLANS = [
     ("gpt2.lua", 2, dict(GPT2, offload="activations", recompute="selective", prefetch=3)),
     ("llama3.lua", 2, dict(LLAMA, precision="bf16")), ("llama3.lua", 4, dict(LLAMA, recompute="selective", accumulate=2)),
     ("transformer.lua", 2, dict(layers=1, dim=32, heads=2, vocab=256, batch=2, seq=16, dropout=0.1, precision="bf16")),
+    (os.path.join(TESTS, "contrastive.lua"), 4, dict(replicate=2, checkpoint=True)), (os.path.join(TESTS, "layers_summed.lua"), 2, {}),
 ]
 
 
