@@ -6,6 +6,8 @@
 #include "rules.h"
 #include "schema/optimizers.h"
 
+enum { SCATTERED = 8 }; /* bytes: NCCL scatters pieces of a multiple of so many (runtime/cuda/collective.c) */
+
 /* ── shapes ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
 /* The first dimension `times` as long, over `over`. */
 static void infer_rows(Graph *g, Op *op, int64_t times, int64_t over) {
@@ -13,7 +15,7 @@ static void infer_rows(Graph *g, Op *op, int64_t times, int64_t over) {
     int64_t shape[MAX_DIMS];
     memcpy(shape, x->shape, sizeof shape);
     if (x->dims < 1 || shape[0] % over)
-        rule_fail(g, op, "x %s: its first dimension has no %lld equal pieces", value_str(g->arena, x), (long long)over);
+        bug(op->src, "x %s: its first dimension has no %lld equal pieces", value_str(g->arena, x), (long long)over);
     shape[0] = shape[0] / over * times;
     rule_out(g, op, &RESULT_OF(op, y), x->dtype, x->dims, shape);
 }
@@ -24,6 +26,12 @@ void infer_all_gather(Graph *g, Op *op) {
 
 void infer_reduce_scatter(Graph *g, Op *op) {
     infer_rows(g, op, 1, op->reduce_scatter.ranks);
+    int64_t bytes = value_bytes(op->reduce_scatter.y);
+    if (bytes % SCATTERED)
+        rule_fail(g, op,
+                  "x %s: pieces have %lld bytes, and NCCL scatters pieces of a multiple of %d; pad x, or use "
+                  "nn.all_reduce, whose result has all pieces",
+                  value_str(g->arena, op->reduce_scatter.x), (long long)bytes, SCATTERED);
 }
 
 void infer_all_to_all(Graph *g, Op *op) {
@@ -39,9 +47,7 @@ void infer_reshard(Graph *g, Op *op) {
 }
 
 /* ── gradients ───────────────────────────────────────────────────────────────────────────────────────────────────── */
-/* NCCL scatters pieces of a multiple of 8 bytes; of others this rank takes its part of the whole sum. */
-enum { SCATTERED = 8 };
-
+/* Where NCCL would not scatter the pieces, this rank takes its part of the whole sum. */
 void grad_all_gather(Builder *b, Op *op, OpParts *d) {
     Value *g = d->all_gather.y;
     int64_t comm = op->all_gather.comm, ranks = op->all_gather.ranks;

@@ -5,6 +5,7 @@ Relies on: rows_*.py. Relied on by: build.py, run.py, torch_curve.py."""
 import glob
 import importlib
 import os
+import re
 
 WORLDS = (1, 2, 4)
 GLOBAL_BATCH = 8
@@ -16,7 +17,10 @@ FP32 = {
     "llama3": ("llama3.lua", dict(size="tiny", seq=64)),
     "qwen2": ("qwen2.lua", dict(size="tiny", layers=2, seq=64)),
     "transformer": ("transformer.lua", dict(layers=2, dim=64, heads=4, vocab=256, seq=32)),
+    "contrastive": ("tests/program/contrastive.lua", {}),  # collectives in a loss, and in every layer
+    "summed": ("tests/program/layers_summed.lua", {}),
 }
+WAYS = ("sum", "scatter", "exchange")  # of contrastive.lua besides all_gather
 
 # After which step gradients are compared with those of the CPU's program; others: after the last of 20. Rounding that carries an element over
 # relu's corner changes them at once: those of the CPU's own fp32 program are 2e-5 from its fp64 one's in the first four steps, 2e-3 in the fifteenth.
@@ -49,6 +53,12 @@ NARROW = ("bf16", "fp16")  # golden-ops in units of these
 CURVE = ("gpt2.lua", dict(layers=6, dim=384, heads=6, vocab=256, batch=16, seq=256))
 
 
+def of_one_rank(name):
+    """The program of one rank whose gradients are those of fp32-NAME; None: it computes something else on several."""
+    world = re.search(r"-w(\d)", name)
+    return re.sub(r"-w\d.*", "-w1", name) if world[1] == "1" or "-summed-" not in name else None
+
+
 def gradients_after(name):
     """The step of which gradients of fp32-MODEL-wN are compared."""
     return GRADIENTS_AFTER.get(name.split("-")[1], 20)
@@ -59,10 +69,13 @@ def batch(world):
 
 
 def fp32():
-    """{name: (model file, world, options)}; the last accumulates over two microbatches."""
+    """{name: (model file, world, options)}; one accumulates over two microbatches, some exchange in other ways."""
     out = {"fp32-%s-w%d" % (m, w): (file, w, dict(options, precision="fp32", batch=batch(w))) for m, (file, options) in FP32.items() for w in WORLDS}
     file, options = FP32["gpt2"]
     out["fp32-gpt2-w2-accumulate"] = (file, 2, dict(options, precision="fp32", batch=2, accumulate=2))
+    for w in (2, 4):
+        for way in WAYS:
+            out["fp32-contrastive-w%d-%s" % (w, way)] = (FP32["contrastive"][0], w, dict(precision="fp32", batch=batch(w), way=way, checkpoint=True))
     return out
 
 

@@ -52,7 +52,7 @@ CASES = [
     (["predict", MLP, "--policy", ""], 2, "predict: an argument is empty"),
     (["inspect", MLP, "-o", ""], 2, "inspect: an argument is empty"),
     (["inspect", PLAN, "--stream", "update"], 0, ""),
-    (["inspect", PLAN, "--stream", "computer"], 2, "offload, fetch, host and update"),
+    (["inspect", PLAN, "--stream", "computer"], 2, "offload, fetch, host, update and exchange"),
     (["predict", MLP, "--wrld", "2"], 2, "unrecognized option '--wrld'"),
     (["run", MLP, "--sources"], 2, "--sources compiles nothing that could run; use 'shardc build'"),
     (["predict", MLP, "--set", "dim"], 2, "--set dim: key=value is wanted"),
@@ -263,9 +263,9 @@ def test_columns():
     check(len(everything) == len(default) == len(few) > 100, "%d, %d and %d lines" % (len(everything), len(default), len(few)))
     for a, d, f in zip(everything, default, few):
         check(re.search("  t [0-9.]+ms .[0-9.]+ms  gpt2.lua:[0-9]+$", a), a)
-        without = re.sub("  t [0-9.]+ms .[0-9.]+ms", "", re.sub("@(host:)?0x[0-9a-f]{8}", "", re.sub("  why .*?(?=  t )", "", a)))
+        without = re.sub("  t [0-9.]+ms .[0-9.]+ms", "", re.sub("@(host:)?0x[0-9a-f]{8}", "", re.sub("  why .*?(?=  t )|(?<=[a-z])  to [a-z ]+?(?=  )", "", a)))
         check(without == re.sub(r"\+0x[0-9a-f]+:", ":", d), "all but purpose, address, why and time:\n%s\n%s" % (a, d))
-        check(f == "  ".join((a.split()[0], re.split("  +", a)[1], re.search("t [0-9.]+ms .[0-9.]+ms", a)[0])), "%s\n%s" % (a, f))
+        check(f == "  ".join((a.split()[0], re.split("  +", a)[2], re.search("t [0-9.]+ms .[0-9.]+ms", a)[0])), "%s\n%s" % (a, f))
     def differ(*args):
         one, two = (lines("--set", "prefetch=%d" % n, "--set", "layers=6", *args) for n in (1, 2))
         return sum(n != 0 for n in (collections.Counter(one) - collections.Counter(two)).values()), len(one)
