@@ -29,6 +29,8 @@ enum {
     T_LOOKUP = 1 << 17,    /* its INDICES operand picks rows of a table, as tokens do; targets of a loss pick classes */
     T_ACCUMULATES = 1 << 18, /* a T_WIDE_GRAD that adds rows up into a whole table: it stores the dtype that the
                                 gradient is kept in, a narrower one too, and no cast of the table follows */
+    T_PRODUCT = 1 << 19,     /* y = a b: flags trans_a and trans_b say which lies transposed; a's leading dims are rows
+                                where b has 2 dims; and what may come after the sums (ir/patterns.c) */
 };
 
 enum { MAX_KEY = 6, MAX_VARIANT = 40 };

@@ -57,11 +57,10 @@ const char *graph_unproven(const Graph *g, const Program *p) {
         case OP_layer_norm: add(&eps, arena_printf(a, "%.9g", op->layer_norm.eps)); break;
         case OP_rms_norm: add(&eps, arena_printf(a, "%.9g", op->rms_norm.eps)); break;
         case OP_batch_norm: add(&eps, arena_printf(a, "%.9g", op->batch_norm.eps)); break;
-        case OP_matmul:
-            if (square(op->matmul.b)) add(&squares, op->matmul.trans_b ? "[out,in]" : "[in,out]");
-            break;
         default: break;
         }
+        if (op_is(op, T_PRODUCT) && square(OPERAND_OF(op, b)))
+            add(&squares, INT_OF(op, trans_b) ? "[out,in]" : "[in,out]");
     }
     const Fact *const all[] = {&heads, &scale, &theta, &eps, &squares};
     Str s = {.arena = a};

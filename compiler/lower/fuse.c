@@ -66,11 +66,11 @@ static void lay_out(Layouts *l, Op *op) {
     l->b.phase = op->phase;
     l->b.origin = op->origin;
     int first = 0; /* operand whose layout is not settled */
-    if (op->kind == OP_matmul) {
-        bool rows = op->matmul.b->dims == 2 && op->matmul.a->dims > 2;
-        op->matmul.a = lay_out_matrix(l, op->matmul.a, &op->matmul.trans_a, rows);
-        op->matmul.b = lay_out_matrix(l, op->matmul.b, &op->matmul.trans_b, false);
-        first = SLOT(matmul, bias);
+    if (op_is(op, T_PRODUCT)) {
+        Value **a = &OPERAND_OF(op, a), **b = &OPERAND_OF(op, b);
+        *a = lay_out_matrix(l, *a, &INT_OF(op, trans_a), (*b)->dims == 2 && (*a)->dims > 2);
+        *b = lay_out_matrix(l, *b, &INT_OF(op, trans_b), false);
+        first = SLOT_OF(op, b) + 1;
     }
     for (int k = first; k < op->nin; k++) {
         Value *v = op->in[k];
@@ -113,7 +113,7 @@ static Node *node_of(const Ctx *c, const Op *op) {
     return &c->node[op->serial];
 }
 static bool is_pointwise(const Op *op) {
-    return op_is(op, T_POINTWISE) && op->kind != OP_fused;
+    return op_is(op, T_POINTWISE) && !op->body;
 }
 
 /* May the two be members of one group? Regions are recomputed whole, units are gathered apart. */
@@ -383,7 +383,7 @@ static int *number_of(Groups *t, const Op *op) {
 static void learn(Groups *t, const Program *p) {
     for (int i = 0; p && i < p->ops.n; i++) {
         const Op *op = p->ops.at[i];
-        if (op->kind == OP_fused && op->group >= 0) *number_of(t, op) = op->group;
+        if (op->group >= 0) *number_of(t, op) = op->group;
     }
 }
 
