@@ -23,9 +23,6 @@ KNOWN = {
     ("extension/check.c", "check_custom", "custom"): "the traced programs have no other foreign op",
     ("lower/qkv_fusion.c", "fused_heads", "rope"): "Branch.rope is one, or NULL",
     ("lower/qkv_fusion.c", "same_attention", "rope"): "Branch.rope is one, or NULL",
-    ("lower/recompute.c", "clone_second", "matmul"): "pattern_second_apart has found the two",
-    ("lower/recompute.c", "clone_second", "silu_mul"): "pattern_second_apart has made the second",
-    ("planner/blocks.c", "look_inside", "silu_mul"): "pattern_second_apart has made the second",
 }
 
 # Passes that ask for an op by its name: how often a file does, and why no trait does instead. Rules (ir/rules_*.c) are about certain ops.
@@ -33,7 +30,7 @@ KNOWN = {
 NAMED = {
     "ir/constant.c": (23, "computes what each of these computes, in integers"),
     "ir/ops.c": (3, "answers for all who ask: what the product lends, a cast that changes nothing, a reshape that needs a copy"),
-    "ir/patterns.c": (5, "the table of what one kernel serves, and its names"),
+    "ir/patterns.c": (4, "the table of what one kernel serves, and its names"),
     "ir/unproven.c": (5, "says what weights of attention, rope and norms do not show"),
     "lower/concat_in_place.c": (1, "is about concat"),
     "lower/qkv_fusion.c": (3, "is about matmul, rope and attention"),

@@ -36,52 +36,59 @@ static bool add_to_product(Graph *g, Op *first, Op *then, int operand, bool alon
     return true;
 }
 
-/* gelu of a product; the product itself stays as a result where the gradient wants it. */
-static bool gelu_of_product(Graph *g, Op *first, Op *then, int operand, bool alone) {
-    Value *x = first->matmul.y;
-    if (then->in[operand] != x || !plain_product(first) || !same_layout(then->gelu_tanh.y, x)) return false;
-    first->matmul.epilogue = alone ? SC_GELU : SC_GELU_TOO;
-    first->matmul.y = then->gelu_tanh.y;
-    if (!alone) op_set_result(first, &first->matmul.aux, x);
+/* ── epilogues: a product's kernel does another op to its sums ───────────────────────────────────────────────────── */
+static const Epilogue epilogues[] = {
+    {"gelu", OP_gelu_tanh, "a", .only = SC_GELU, .too = SC_GELU_TOO},
+    {"gelu'", OP_gelu_tanh_grad, "g", {{"a", "x"}}, .only = SC_GELU_GRAD, .gradient = true},
+    {"silu_mul", OP_silu_mul, "up", {{"gate", "gate"}}, .only = SC_GATED, .too = SC_GATED_TOO, .separable = true},
+    {"silu_mul'", OP_silu_mul_grad, "g", {{"gate", "gate"}, {"up", "up"}}, "dup", SC_GATE_GRADS, .gradient = true},
+};
+enum { EPILOGUES = sizeof epilogues / sizeof *epilogues };
+
+const Epilogue *pattern_epilogue(const Op *product) {
+    sc_epilogue f = (sc_epilogue)INT_OF(product, epilogue);
+    for (int k = 0; k < EPILOGUES && f; k++)
+        if (f == epilogues[k].only || f == epilogues[k].too) return &epilogues[k];
+    return NULL;
+}
+
+static int slot(const Op *op, const char *name) {
+    return op_place(op->kind, PART_OPERAND, name);
+}
+
+static bool epilogue_of_product(Graph *g, Op *first, Op *then, int operand, bool alone) {
+    const Epilogue *e = epilogues;
+    while (e->then != then->kind) e++;
+    Value *sums = RESULT_OF(first, y), *y = op_result(then);
+    if (operand != slot(then, e->sums) || then->in[operand] != sums || !same_layout(y, sums)) return false;
+    if (!plain_product(first) || (!alone && !e->too) || (e->gradient && OPERAND_OF(first, bias))) return false;
+    for (int k = 0; k < then->nin; k++) {
+        Value *v = then->in[k];
+        if (k != operand && (value_root(v)->def == first || !same_layout(v, sums))) return false;
+    }
+    for (int k = 0; k < MAX_OTHERS && e->others[k].of_then; k++)
+        op_set(first, slot(first, e->others[k].of_product), then->in[slot(then, e->others[k].of_then)]);
+    INT_OF(first, epilogue) = alone ? e->only : e->too;
+    RESULT_OF(first, y) = y;
+    if (!alone) op_set_result(first, &RESULT_OF(first, aux), sums);
+    if (e->aux) op_set_result(first, &RESULT_OF(first, aux), then->out[op_place(then->kind, PART_RESULT, e->aux)]);
+    if (e->gradient) join(first, then);
     return true;
 }
 
-/* The product is a gradient that goes through gelu. */
-static bool gelu_grad_of_product(Graph *g, Op *first, Op *then, int operand, bool alone) {
-    Value *y = first->matmul.y, *x = then->gelu_tanh_grad.a;
-    if (operand || !alone || then->gelu_tanh_grad.g != y || x == y || !plain_product(first)) return false;
-    if (first->matmul.bias || !same_layout(x, y) || !same_layout(then->gelu_tanh_grad.y, y)) return false;
-    op_set(first, SLOT(matmul, x), x);
-    first->matmul.epilogue = SC_GELU_GRAD;
-    first->matmul.y = then->gelu_tanh_grad.y;
-    join(first, then);
-    return true;
-}
-
-/* The value that a silu gates; the gate has been computed elsewhere. */
-static bool silu_mul_of_product(Graph *g, Op *first, Op *then, int operand, bool alone) {
-    Value *up = first->matmul.y, *gate = then->silu_mul.gate;
-    if (then->silu_mul.up != up || value_root(gate)->def == first || !plain_product(first)) return false;
-    if (!same_layout(gate, up) || !same_layout(then->silu_mul.y, up)) return false;
-    op_set(first, SLOT(matmul, gate), gate);
-    first->matmul.epilogue = alone ? SC_GATED : SC_GATED_TOO;
-    first->matmul.y = then->silu_mul.y;
-    if (!alone) op_set_result(first, &first->matmul.aux, up);
-    return true;
-}
-
-/* The product is a gradient that goes through a gate. */
-static bool silu_mul_grad_of_product(Graph *g, Op *first, Op *then, int operand, bool alone) {
-    Value *y = first->matmul.y, *gate = then->silu_mul_grad.gate, *up = then->silu_mul_grad.up;
-    if (operand || !alone || then->silu_mul_grad.g != y || !plain_product(first) || first->matmul.bias) return false;
-    if (!same_layout(gate, y) || !same_layout(up, y)) return false;
-    op_set(first, SLOT(matmul, gate), gate);
-    op_set(first, SLOT(matmul, up), up);
-    first->matmul.epilogue = SC_GATE_GRADS;
-    first->matmul.y = then->silu_mul_grad.dgate;
-    op_set_result(first, &first->matmul.aux, then->silu_mul_grad.dup);
-    join(first, then);
-    return true;
+Value *pattern_apart(const Op *op, Op *second) {
+    const Epilogue *e = op_is(op, T_PRODUCT) ? pattern_epilogue(op) : NULL;
+    if (!e || !e->separable || INT_OF(op, epilogue) != e->too) return NULL;
+    *second = *op;
+    second->kind = e->then;
+    second->parts = (OpParts){0};
+    second->nin = second->nout = 0;
+    op_set(second, slot(second, e->sums), RESULT_OF(op, aux));
+    for (int k = 0; k < MAX_OTHERS && e->others[k].of_then; k++)
+        op_set(second, slot(second, e->others[k].of_then), op->in[slot(op, e->others[k].of_product)]);
+    *second->out = op_result(op);
+    second->nout = 1;
+    return RESULT_OF(op, aux);
 }
 
 /* ── gates ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
@@ -162,11 +169,10 @@ static bool loss_and_grad(Graph *g, Op *first, Op *then, int operand, bool alone
 const Pattern patterns[] = {
     /* name, first, then, traced, chain, early, across, merge */
     {"a gated silu", OP_silu, OP_mul, true, true, false, false, gated_silu},
-    {"gelu of a product", OP_matmul, OP_gelu_tanh, false, true, true, false, gelu_of_product},
-    {"gelu's gradient of a product", OP_matmul, OP_gelu_tanh_grad, false, true, false, false, gelu_grad_of_product},
-    {"a product that is gated", OP_matmul, OP_silu_mul, false, true, false, false, silu_mul_of_product},
-    {"a gate's gradient of a product", OP_matmul, OP_silu_mul_grad, false, true, false, false,
-     silu_mul_grad_of_product},
+    {"gelu of a product", OP_matmul, OP_gelu_tanh, false, true, true, false, epilogue_of_product},
+    {"gelu's gradient of a product", OP_matmul, OP_gelu_tanh_grad, false, true, false, false, epilogue_of_product},
+    {"a product that is gated", OP_matmul, OP_silu_mul, false, true, false, false, epilogue_of_product},
+    {"a gate's gradient of a product", OP_matmul, OP_silu_mul_grad, false, true, false, false, epilogue_of_product},
     {"a product and a sum", OP_matmul, OP_add, false, true, false, false, add_to_product},
     {"gradients of layer_norm", OP_layer_norm_grad, OP_layer_norm_grad_w, false, false, true, false, norm_grads},
     {"gradients of rms_norm", OP_rms_norm_grad, OP_rms_norm_grad_w, false, false, true, false, norm_grads},
@@ -178,17 +184,6 @@ const Pattern patterns[] = {
      loss_and_grad},
 };
 const int npatterns = sizeof patterns / sizeof *patterns;
-
-/* Of what is gated the stored value is used, whichever kernel does it. */
-bool pattern_second_apart(const Op *op, Op *second) {
-    if (op->kind != OP_matmul || op->matmul.epilogue != SC_GATED_TOO) return false;
-    *second = *op;
-    second->kind = OP_silu_mul;
-    second->parts = (OpParts){.silu_mul = {.y = op->matmul.y, .gate = op->matmul.gate, .up = op->matmul.aux}};
-    second->nin = 2;
-    second->nout = 1;
-    return true;
-}
 
 /* ── names ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
 enum { NAMED = 6 }; /* members of a fused group; of the others, how many */

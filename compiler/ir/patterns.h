@@ -4,7 +4,7 @@
 #ifndef SHARDC_PATTERNS_H
 #define SHARDC_PATTERNS_H
 
-#include "ir.h"
+#include "ops.h"
 
 typedef struct {
     const char *name;
@@ -22,9 +22,26 @@ typedef struct {
 extern const Pattern patterns[];
 extern const int npatterns;
 
-/* The second of two combined ops alone, where it computes result 0 to the same bits from the first one's, which is
- * result 1; false: there is no such. */
-bool pattern_second_apart(const Op *op, Op *second);
+/* What a product's kernel may do to its sums: such a product is `then` after the product alone. */
+enum { MAX_OTHERS = 2 };
+typedef struct {
+    const char *name; /* in names of measurements */
+    OpKind then;
+    const char *sums; /* the operand of `then` that the product computes */
+    struct {
+        const char *of_then, *of_product;
+    } others[MAX_OTHERS];  /* its other operands, and what the product calls them; all are laid out as y */
+    const char *aux;       /* its second result, which is the product's aux; or NULL */
+    sc_epilogue only, too; /* too: aux is what the product alone computes; SC_IDENTITY: no kernel does that */
+    bool gradient;         /* of the backward: it joins the region of `then`; no kernel adds a bias before it */
+    bool separable; /* `too` computes y to the bits that `then` does from aux, whichever kernel does it: where aux is
+                       kept, `then` alone computes y again */
+} Epilogue;
+const Epilogue *pattern_epilogue(const Op *product); /* NULL: it has none */
+
+/* Takes a separable op apart: sets the second, whose result is op's first, and returns the result of the first that it
+ * reads, op's second. NULL: op is not separable. */
+Value *pattern_apart(const Op *op, Op *second);
 
 /* What an op does, for people: its name and what epilogue fusion let it take in ("matmul+gelu_tanh"); of a fused group
  * its members ("mul+silu_grad+mul"); of a custom op the function that it calls. */

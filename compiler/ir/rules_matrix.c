@@ -1,6 +1,7 @@
 /* Rules of matmul, embedding, attention and rope: shapes, gradients, floating-point operations.
  * Relies on: rules.h, build.h.
  * Relied on by: ops.def. */
+#include "patterns.h"
 #include "rules.h"
 
 /* ── matmul ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
@@ -84,9 +85,8 @@ void infer_matmul(Graph *g, Op *op) {
     shape[a->dims - 2] = s.m;
     shape[a->dims - 1] = s.n;
     rule_out(g, op, &op->matmul.y, rule_wider(op->matmul.dtype, a->dtype), a->dims, shape);
-    sc_epilogue f = (sc_epilogue)op->matmul.epilogue;
-    if (f == SC_GELU_TOO || f == SC_GATED_TOO || f == SC_GATE_GRADS)
-        rule_out_like(g, op, &op->matmul.aux, op->matmul.y);
+    const Epilogue *e = pattern_epilogue(op);
+    if (e && (e->aux || e->too == op->matmul.epilogue)) rule_out_like(g, op, &op->matmul.aux, op->matmul.y);
 }
 
 static Value *matmul(Builder *b, Value *x, Value *y, bool tx, bool ty) {
@@ -143,19 +143,11 @@ Cost cost_matmul(const Op *op) {
     double y = (double)value_numel(op->matmul.y), rows = y / (double)max64(s.n, 1);
     Cost c = rule_traffic(op, 2 * y * (double)s.k + (op->matmul.bias ? y : 0));
     Dtype in = op->matmul.a->dtype, out = op->matmul.y->dtype;
-    static const char *const then[] = {[SC_IDENTITY] = "",
-                                       [SC_GELU_TOO] = " gelu+x",
-                                       [SC_GELU_GRAD] = " gelu'",
-                                       [SC_GELU] = " gelu",
-                                       [SC_GATED_TOO] = " silu_mul+x",
-                                       [SC_GATED] = " silu_mul",
-                                       [SC_GATE_GRADS] = " silu_mul'"};
-    const char *words[] = {
-        dtype_name(in),   in == out ? "" : ">",      in == out ? "" : dtype_name(out), s.ta ? " t" : " n",
-        s.tb ? "t" : "n", then[op->matmul.epilogue], op->matmul.c ? " add" : ""};
+    const Epilogue *e = pattern_epilogue(op);
     _Static_assert(sizeof c.variant > sizeof "fp8_e4m3>fp8_e5m2 nt silu_mul+x add", "the longest variant fits");
-    char *end = c.variant;
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) end = stpcpy(end, words[i]);
+    snprintf(c.variant, sizeof c.variant, "%s%s%s %s%s%s%s%s%s", dtype_name(in), in == out ? "" : ">",
+             in == out ? "" : dtype_name(out), s.ta ? "t" : "n", s.tb ? "t" : "n", e ? " " : "", e ? e->name : "",
+             e && e->too == op->matmul.epilogue ? "+x" : "", op->matmul.c ? " add" : "");
     bool folds = matmul_shared(op) && !s.ta;
     double products = folds || !s.m ? 1 : rows / (double)s.m;
     memcpy(c.key, (double[]){rows / products, (double)s.n, (double)s.k, products}, 4 * sizeof *c.key);

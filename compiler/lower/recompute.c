@@ -81,8 +81,8 @@ static bool enters_call(const Op *op, const Value *v) {
     return v->def->region != op->region && !inner;
 }
 
-/* Does a list of `save` or `offload` name a result by an op of this kind? module: whose op it is; of_second: it is the
- * silu_mul of a module's product, made where the product was called, and no result of the module. checkpointed: where
+/* Does a list of `save` or `offload` name a result by an op of this kind? module: whose op it is; of_second: it is
+ * of the second of a separable op, made where the first was called, and no result of the module. checkpointed: where
  * paths begin. */
 static bool names(const char *const *list, int n, OpKind kind, const Module *module, bool of_second,
                   const Module *checkpointed) {
@@ -108,11 +108,11 @@ static bool names_input(const char *const *list, int n) {
  * also a `save` name. */
 static void mark_listed(Ctx *c, const Op *op, const Checkpoint *k, const Module *m) {
     Op second;
-    bool apart = pattern_second_apart(op, &second);
+    const Value *between = pattern_apart(op, &second);
     const Module *at = m ? m : op->module;
     while (at && at->checkpoint != k) at = at->parent; /* NULL: nn.checkpoint in a forward; paths have no top there */
     for (int i = 0; i < op->nout && !op_is(op, T_VIEW); i++) {
-        bool of_second = apart && i == 0;
+        bool of_second = between && op->out[i] != between;
         OpKind kind = of_second ? second.kind : op->kind;
         Value *v = value_root(op->out[i]);
         bool offload = names(k->offload, k->noffload, kind, op->module, of_second, at);
@@ -151,9 +151,10 @@ static bool takes_clone(const Ctx *c, const Value *v, int region) {
            !lower_reads_flagged(op, c->written);
 }
 
-/* The op that computes op's results again: of matmul+silu_mul only the silu_mul where the product's result is kept. */
+/* The op that computes op's results again: of a separable one only the second where the first one's result is kept. */
 static const Op *recomputed_op(const Op *op, Op *second) {
-    return pattern_second_apart(op, second) && op->matmul.aux->saved ? second : op;
+    const Value *between = pattern_apart(op, second);
+    return between && between->saved ? second : op;
 }
 
 /* Ops of the backward need clones' results, and clones need those of others. */
@@ -229,12 +230,12 @@ static Op *clone_fused(Ctx *c, Op *from) {
     return op;
 }
 
-/* The silu_mul of a matmul+silu_mul, as a fused group of one. */
+/* The second of an op that pattern_apart takes apart, as a fused group of one. */
 static Op *clone_second(Ctx *c, Op *from, Op *second) {
     Op *member = clone_op(c, second);
     member->origin = from;
     map_operands(c, member, from->region);
-    member->silu_mul.y = twin(c, from->matmul.y);
+    *member->out = twin(c, op_result(from));
     Op *op = op_new_like(c->g, member);
     op->kind = OP_fused;
     op->body = NEW_ARRAY(c->g->arena, Op *, 1);

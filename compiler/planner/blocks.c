@@ -118,10 +118,14 @@ typedef struct {
     int atom;
 } Held;
 
-typedef struct {          /* one event of the block's forward */
-    double us, second_us; /* second_us: of its second part alone, where the first part's result is kept; 0: no parts */
+typedef struct { /* an op, or an op's second part alone (pattern_apart), which needs `kept` */
+    double us;
     int reads[MAX_IN * 2], nreads; /* values of the block */
-    int kept_part, gate;           /* values that make the second part enough; -1 */
+} Work;
+
+typedef struct { /* one event of the block's forward */
+    Work whole, second;
+    int kept; /* the value that makes the second part enough; -1: there are no parts */
 } Step;
 
 typedef struct {
@@ -179,15 +183,15 @@ static int atom_named(Inside *in, const char *name) {
 }
 
 static void add_results(Inside *in, const PlanProgram *p, const char *block, const Op *op, int step) {
-    bool apart = in->steps[step].second_us > 0;
+    Op second;
+    const Value *between = pattern_apart(op, &second);
     for (int i = 0; i < op->nout && in->nvalues < MOST_VALUES; i++) {
         Value *v = op->out[i];
         if (!v || v->internal || v->base) continue;
-        bool second = apart && i == 0;
-        const char *name = name_of(in, p, block, op, second ? OP_silu_mul : op->kind,
-                                   second && op->module->parent ? op->module->parent : op->module);
+        bool of_second = between && v != between;
+        const char *name = name_of(in, p, block, op, of_second ? second.kind : op->kind,
+                                   of_second && op->module->parent ? op->module->parent : op->module);
         in->values[in->nvalues++] = (Held){v, (double)value_bytes(v), false, step, atom_named(in, name)};
-        if (apart && i == 1) in->steps[step].kept_part = in->nvalues - 1;
     }
 }
 
@@ -200,11 +204,11 @@ static int input_index(Inside *in, const Value *operand) {
     return in->nvalues - 1;
 }
 
-static void read_step(Inside *in, const Op *op, Step *s) {
-    for (int i = 0; i < op->nin && s->nreads < MAX_IN * 2; i++) {
+static void add_reads(Inside *in, const Op *op, Work *w) {
+    for (int i = 0; i < op->nin && w->nreads < MAX_IN * 2; i++) {
         int v = op->in[i] ? value_index(in, op->in[i]) : -1;
         if (v < 0 && op->in[i]) v = input_index(in, op->in[i]);
-        if (v >= 0) s->reads[s->nreads++] = v;
+        if (v >= 0) w->reads[w->nreads++] = v;
     }
 }
 
@@ -216,16 +220,19 @@ static bool look_inside(Inside *in, const PlanProgram *p, const char *block, int
         if (!op || op->phase != FORWARD || op->region != region || !purpose_pinned(ev->purpose)) continue;
         if (in->nsteps == MOST_STEPS) return false;
         Step *s = &in->steps[in->nsteps];
-        *s = (Step){.us = ev->duration_us, .kept_part = -1, .gate = -1};
-        Op second;
-        if (pattern_second_apart(op, &second)) {
-            s->second_us = op_info[second.kind].cost(&second).bytes / in->d->memory_bandwidth * 1e6 + in->d->launch_us;
-            s->gate = value_index(in, second.silu_mul.gate);
-        }
-        for (int b = 0; b < op->nbody; b++) read_step(in, op->body[b], s);
-        read_step(in, op, s);
+        *s = (Step){.whole.us = ev->duration_us, .kept = -1};
+        for (int b = 0; b < op->nbody; b++) add_reads(in, op->body[b], &s->whole);
+        add_reads(in, op, &s->whole);
         for (int b = 0; b < op->nbody; b++) add_results(in, p, block, op->body[b], in->nsteps);
         if (!op->nbody) add_results(in, p, block, op, in->nsteps);
+        Op second;
+        const Value *between = pattern_apart(op, &second);
+        if (between) {
+            double bytes = op_info[second.kind].cost(&second).bytes;
+            s->second.us = bytes / in->d->memory_bandwidth * 1e6 + in->d->launch_us;
+            s->kept = value_index(in, between);
+            add_reads(in, &second, &s->second);
+        }
         in->nsteps++;
     }
     for (int e = 0; e < p->n; e++) {
@@ -254,13 +261,12 @@ static BlockOption price(const Inside *in, const char *of_atom) {
         const Held *h = &in->values[v];
         if (!used[v] || of_atom[h->atom] != REMAKE || h->step < 0) continue;
         const Step *s = &in->steps[h->step];
-        bool part = s->kept_part >= 0 && of_atom[in->values[s->kept_part].atom] != REMAKE;
+        bool part = s->kept >= 0 && of_atom[in->values[s->kept].atom] != REMAKE;
+        const Work *w = part ? &s->second : &s->whole;
         if (again[h->step]) continue;
         again[h->step] = true;
-        o.us += part ? s->second_us : s->us;
-        for (int k = 0; k < s->nreads && !part; k++) used[s->reads[k]] = true;
-        if (part) used[s->kept_part] = true;
-        if (part && s->gate >= 0) used[s->gate] = true;
+        o.us += w->us;
+        for (int k = 0; k < w->nreads; k++) used[w->reads[k]] = true;
     }
     for (int v = 0; v < in->nvalues; v++) {
         const Held *h = &in->values[v];
