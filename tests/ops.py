@@ -29,8 +29,8 @@ KNOWN = {
 # A new one needs a reason here; where there are fewer, lower the number.
 NAMED = {
     "ir/constant.c": (23, "computes what each of these computes, in integers"),
-    "ir/ops.c": (3, "answers for all who ask: what the product lends, a cast that changes nothing, a reshape that needs a copy"),
-    "ir/patterns.c": (4, "the table of what one kernel serves, and its names"),
+    "ir/ops.c": (2, "answers for all who ask: a cast that changes nothing, a reshape that needs a copy"),
+    "ir/patterns.c": (1, "a table of which ops one kernel serves, by their names"),
     "ir/unproven.c": (5, "says what weights of attention, rope and norms do not show"),
     "lower/concat_in_place.c": (1, "is about concat"),
     "lower/qkv_fusion.c": (3, "is about matmul, rope and attention"),

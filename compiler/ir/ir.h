@@ -94,6 +94,7 @@ typedef struct Joined {
     const char *id;
     OpKind kind;
     const struct Joined *next;
+    bool turned; /* the first then became an op of another kind, whose name stands for both */
 } Joined;
 
 struct Op {

@@ -106,11 +106,9 @@ int64_t op_index_limit(const Op *op, int operand) {
     return op_slot_flags(op, operand) & INDICES ? op_info[op->kind].limit(op) : 0;
 }
 
-/* A product that is gated is summed up where its second result lies, so that the first may lie where a gate or `up`
- * was: they are read when the sums are done, each element before it is written. */
 bool op_lends(const Op *op, int operand) {
-    if (op->kind == OP_matmul) return (operand == SLOT(matmul, gate) && op->matmul.aux) || operand == SLOT(matmul, up);
-    return op_slot_flags(op, operand) & LENDS;
+    unsigned flags = op_slot_flags(op, operand);
+    return flags & LENDS || (flags & LENDS_OF_TWO && op->nout > 1);
 }
 
 /* Moves what both rows name. Returns the slots up to the last that is there. */

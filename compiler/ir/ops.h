@@ -63,8 +63,8 @@ typedef struct { /* what a kernel's workspace depends on besides its op */
 
 typedef struct Builder Builder; /* appends ops to a list, inheriting module, source, phase and origin; ir/build.h */
 
-enum { OPTIONAL = 1, LENDS = 2, UPDATED = 4, INDICES = 8 }; /* flags of a slot, see ops.def */
-typedef struct {                                            /* a result or an operand; or a list of at most n */
+enum { OPTIONAL = 1, LENDS = 2, UPDATED = 4, INDICES = 8, LENDS_OF_TWO = 16 }; /* flags of a slot, see ops.def */
+typedef struct { /* a result or an operand; or a list of at most n */
     const char *name;
     int flags, n;
 } Slot;

@@ -81,6 +81,7 @@ Value *pattern_apart(const Op *op, Op *second) {
     if (!e || !e->separable || INT_OF(op, epilogue) != e->too) return NULL;
     *second = *op;
     second->kind = e->then;
+    second->joined = NULL;
     second->parts = (OpParts){0};
     second->nin = second->nout = 0;
     op_set(second, slot(second, e->sums), RESULT_OF(op, aux));
@@ -192,17 +193,10 @@ static void and_op(Str *s, OpKind k) {
     str_addf(s, "%s%s", s->n ? "+" : "", op_info[k].name);
 }
 
-/* What the rules above have noted in the attributes, in the order in which it is done. */
-static void name_combined(Str *s, const Op *op) {
-    static const OpKind after[] = {
-        [SC_GELU_TOO] = OP_gelu_tanh, [SC_GELU_GRAD] = OP_gelu_tanh_grad, [SC_GELU] = OP_gelu_tanh,
-        [SC_GATED_TOO] = OP_silu_mul, [SC_GATED] = OP_silu_mul,           [SC_GATE_GRADS] = OP_silu_mul_grad};
-    bool product = op->kind == OP_matmul, layer = op->kind == OP_layer_norm_grads, rms = op->kind == OP_rms_norm_grads;
-    and_op(s, op->kind);
-    if ((product && op->matmul.c) || (layer && op->layer_norm_grads.c) || (rms && op->rms_norm_grads.c))
-        and_op(s, OP_add);
-    if (product && op->matmul.epilogue) and_op(s, after[op->matmul.epilogue]);
-    if ((layer && op->layer_norm_grads.ds) || (rms && op->rms_norm_grads.ds)) and_op(s, OP_sum);
+static void and_joined(Str *s, const Joined *j) { /* the first first */
+    if (!j) return;
+    and_joined(s, j->next);
+    if (!j->turned) and_op(s, j->kind);
 }
 
 const char *op_label(Arena *a, const Op *op) {
@@ -212,6 +206,6 @@ const char *op_label(Arena *a, const Op *op) {
     if (op_is(op, T_FOREIGN) && op->extension && !op->extension->gathers)
         str_add(&s, op->extension->part[foreign_part(op)]);
     else if (!op->nbody)
-        name_combined(&s, op);
+        and_op(&s, op->kind), and_joined(&s, op->joined);
     return s.s;
 }

@@ -58,7 +58,7 @@ static bool read_alone(const Ctx *c, const Value *v) {
 static bool fuse_pair(Ctx *c, const Pattern *p, Op *first, Op *then, int operand) {
     bool alone = read_alone(c, then->in[operand]);
     Joined *joined = NEW(c->g->arena, Joined);
-    *joined = (Joined){then->id, then->kind, first->joined};
+    *joined = (Joined){.id = then->id, .kind = then->kind, .next = first->joined};
     uses_remove(c->uses, first);
     uses_remove(c->uses, then);
     bool merged = p->merge(c->g, first, then, operand, alone);
@@ -67,6 +67,7 @@ static bool fuse_pair(Ctx *c, const Pattern *p, Op *first, Op *then, int operand
         uses_add(c->uses, then);
         return false;
     }
+    joined->turned = first->kind != p->first;
     first->joined = joined;
     for (int k = 0; k < first->nout; k++) first->out[k]->def = first;
     int from = at(c, first), to = at(c, then);
