@@ -1,13 +1,13 @@
-/* The table of patterns: which two ops one kernel serves, and how the first takes the second in.
- * Relies on: patterns.h, rules.h.
- * Relied on by: lower/epilogue_fusion.c; the names of events (storages.c, dump.c).
+/* The table of patterns: which two ops one kernel serves, and how the first takes the second in; and that of epilogues:
+ * what a product's kernel does to its sums, and how the two ops are taken apart again.
+ * Relies on: patterns.h.
+ * Relied on by: whom patterns.h names.
  *
  * A row is a statement about kernels, not about memory: both ops' results keep their meaning, a value that no longer
  * exists is no longer rounded. `first` is changed in place and stands for both. Regions of checkpointed calls: the
  * combined op belongs where its results are wanted, so that what was kept is kept. */
 #include "patterns.h"
 #include "foreign.h"
-#include "rules.h"
 
 static void join(Op *op, const Op *like) {
     op->region = like->region;
@@ -18,20 +18,31 @@ static bool same_layout(const Value *a, const Value *b) {
     return a->dtype == b->dtype && value_same_shape(a, b) && value_contiguous(a) && value_contiguous(b);
 }
 
-/* ── matmul ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
-/* One product of two matrices, whose rows lie one after the other in the result, and nothing done to it yet. */
-static bool plain_product(const Op *op) {
-    bool one = op->matmul.b->dims == 2 && (op->matmul.a->dims == 2 || !op->matmul.trans_a);
-    return one && !op->matmul.c && !op->matmul.epilogue && value_contiguous(op->matmul.y);
+/* ── products ────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* Which targets' kernels do e with the sums of this product before they are stored (NULL: they add c). With the sums
+ * nothing else happens yet, and y has no gaps. CPU: row by row, whatever matrices y is made of. CUDA: where y is one
+ * matrix, so that a's rows follow each other in it, and without a bias before a gradient; of a batch (b's own for each
+ * matrix of a, or a transposed) k_matmul.cu makes the sums alone. */
+enum { ON_CPU = 1, ON_CUDA = 2, ON_ALL = ON_CPU | ON_CUDA };
+static int finished_on(const Op *product, const Epilogue *e) {
+    const Value *a = OPERAND_OF(product, a), *b = OPERAND_OF(product, b);
+    bool batch = b->dims > 2 || (a->dims > 2 && INT_OF(product, trans_a));
+    if (OPERAND_OF(product, c) || INT_OF(product, epilogue) || !value_contiguous(RESULT_OF(product, y))) return 0;
+    return batch || (e && e->gradient && OPERAND_OF(product, bias)) ? ON_CPU : ON_ALL;
+}
+
+/* The graph is the same for every target, and so are its roundings: all kernels have to. */
+static bool may_finish(const Op *product, const Epilogue *e) {
+    return finished_on(product, e) == ON_ALL;
 }
 
 /* a b + c: the sum begins with c. Backward operands of the product may be made again in its own region. */
 static bool add_to_product(Graph *g, Op *first, Op *then, int operand, bool alone) {
-    Value *y = first->matmul.y, *c = then->in[1 - operand];
-    if (!alone || then->in[operand] != y || !plain_product(first)) return false;
+    Value *y = RESULT_OF(first, y), *c = then->in[1 - operand];
+    if (!alone || then->in[operand] != y || !may_finish(first, NULL)) return false;
     if (c == y || !same_layout(c, y) || !same_layout(then->add.y, y)) return false;
-    op_set(first, SLOT(matmul, c), c);
-    first->matmul.y = then->add.y;
+    op_set(first, SLOT_OF(first, c), c);
+    RESULT_OF(first, y) = then->add.y;
     if (first->phase == FORWARD) join(first, then);
     return true;
 }
@@ -61,7 +72,7 @@ static bool epilogue_of_product(Graph *g, Op *first, Op *then, int operand, bool
     while (e->then != then->kind) e++;
     Value *sums = RESULT_OF(first, y), *y = op_result(then);
     if (operand != slot(then, e->sums) || then->in[operand] != sums || !same_layout(y, sums)) return false;
-    if (!plain_product(first) || (!alone && !e->too) || (e->gradient && OPERAND_OF(first, bias))) return false;
+    if (!may_finish(first, e) || (!alone && !e->too)) return false;
     for (int k = 0; k < then->nin; k++) {
         Value *v = then->in[k];
         if (k != operand && (value_root(v)->def == first || !same_layout(v, sums))) return false;

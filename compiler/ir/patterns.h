@@ -1,6 +1,7 @@
 /* Patterns of neighbouring ops that one kernel computes in one pass over memory: what epilogue fusion looks for.
- * Relies on: ir.h; ir/patterns.c holds the table and the rules.
- * Relied on by: lower/epilogue_fusion.c; the names of events (storages.c, dump.c). */
+ * Relies on: ops.h; ir/patterns.c holds the tables and the rules.
+ * Relied on by: lower/epilogue_fusion.c; recompute.c and planner/blocks.c (pattern_apart); rules_matrix.c; the names of
+ * events (storages.c, dump.c). */
 #ifndef SHARDC_PATTERNS_H
 #define SHARDC_PATTERNS_H
 
@@ -33,7 +34,7 @@ typedef struct {
     } others[MAX_OTHERS];  /* its other operands, and what the product calls them; all are laid out as y */
     const char *aux;       /* its second result, which is the product's aux; or NULL */
     sc_epilogue only, too; /* too: aux is what the product alone computes; SC_IDENTITY: no kernel does that */
-    bool gradient;         /* of the backward: it joins the region of `then`; no kernel adds a bias before it */
+    bool gradient;         /* of the backward: it joins the region of `then` */
     bool separable; /* `too` computes y to the bits that `then` does from aux, whichever kernel does it: where aux is
                        kept, `then` alone computes y again */
 } Epilogue;

@@ -150,6 +150,22 @@ Test(epilogue_fusion, gelu_alone_keeps_no_argument) {
     cr_expect(op->matmul.epilogue == SC_GELU && op->nout == 1 && op->matmul.y == y);
 }
 
+/* CUDA's kernel does not finish batches, and no pass knows the target. */
+Test(epilogue_fusion, products_of_a_batch_stay_alone) {
+    start();
+    Value *a = input(FP32, SHAPE(3, 6, 8)), *y = matmul(a, param(SHAPE(3, 8, 8)));
+    Value *t = BUILD(b, matmul, .a = a, .b = param(SHAPE(6, 8)), .trans_a = true)->matmul.y;
+    Value *rows = matmul(a, param(SHAPE(8, 8)));
+    g->train->loss = NULL;
+    g->train->logits = build_two(b, OP_maximum, build_two(b, OP_add, y, input(FP32, SHAPE(3, 6, 8))),
+                                 matmul(a, build_one(b, OP_gelu_tanh, t)));
+    g->train->logits = build_two(b, OP_maximum, g->train->logits, build_one(b, OP_gelu_tanh, rows));
+    lower_epilogue_fusion(g, g->train);
+    graph_check(g, "epilogue_fusion");
+    cr_expect(!y->def->matmul.c && t->def->matmul.epilogue == SC_IDENTITY);
+    cr_expect_eq(count(OP_gelu_tanh), 1);
+}
+
 /* ── gates ──────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 /* silu(gate) up, or up silu(gate), of two products; with a third product behind it. */

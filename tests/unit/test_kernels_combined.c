@@ -25,10 +25,11 @@ static double silu_slope(double x) {
 #define STEEPEST 1.13
 #define MATH (8 * unit_roundoff)
 
-/* f as in ops.def: 1, 3 gelu (with its argument), 2 times its derivative at x. */
-static void check_product(int d, int64_t m, int64_t n, int64_t k, int bias, int add, int f) {
-    sc_tensor y = T_(d, m, n), z = T_(d, m, n), a = filled(T_(d, m, k), 1, 0), b = filled(T_(d, k, n), 0.3, 0);
-    sc_tensor v = filled(T_(d, n), 1, 0), c = filled(T_(d, m, n), 1, 0), x = filled(T_(d, m, n), 2, 0);
+/* f as in ops.def: 1, 3 gelu (with its argument), 2 times its derivative at x. batch: products, each with a b. */
+static void check_product(int d, int64_t batch, int64_t m, int64_t n, int64_t k, int bias, int add, int f) {
+    sc_tensor y = T_(d, batch, m, n), z = T_(d, batch, m, n), a = filled(T_(d, batch, m, k), 1, 0);
+    sc_tensor b = filled(batch > 1 ? T_(d, batch, k, n) : T_(d, k, n), 0.3, 0), v = filled(T_(d, n), 1, 0);
+    sc_tensor c = filled(T_(d, batch, m, n), 1, 0), x = filled(T_(d, batch, m, n), 2, 0);
     sc_matmul_args args = {.y = y, .a = a, .b = b, .epilogue = f};
     if (f == SC_GELU_TOO) args.aux = z;
     if (bias) args.bias = v;
@@ -36,10 +37,10 @@ static void check_product(int d, int64_t m, int64_t n, int64_t k, int bias, int 
     if (f == SC_GELU_GRAD) args.x = x;
     if (d != SC_REAL) args.work = workspace(3 * SC_CPU_MATMUL_BYTES);
     run_args(matmul, &args);
-    for (int64_t i = 0; i < m * n; i++) {
+    for (int64_t i = 0; i < batch * m * n; i++) {
         double s = (bias ? val(&v, i % n) : 0) + (add ? val(&c, i) : 0), size = fabs(s);
         for (int64_t l = 0; l < k; l++) {
-            double p = val(&a, i / n * k + l) * val(&b, l * n + i % n);
+            double p = val(&a, i / n * k + l) * val(&b, (i / (m * n) * k + l) * n + i % n);
             s += p, size += fabs(p);
         }
         double off = sum_error(k + bias + add) * size, slope = gelu_tanh_slope(val(&x, i));
@@ -57,12 +58,12 @@ static void check_product(int d, int64_t m, int64_t n, int64_t k, int bias, int 
 }
 
 /* f: 4, 5 (with what is gated) and 6, both gradients. lent: the gate (1) or `up` (2) lends its bytes to result 0. */
-static void check_gated(int d, int64_t m, int64_t n, int64_t k, int bias, int f, int lent) {
-    sc_tensor z = T_(d, m, n), a = filled(T_(d, m, k), 1, 0), b = filled(T_(d, n, k), 0.3, 0),
-              v = filled(T_(d, n), 1, 0);
-    sc_tensor gate = filled(T_(d, m, n), 2, 0), up = filled(T_(d, m, n), 1, 0);
-    sc_tensor gates = filled(T_(d, m, n), 0, 0), ups = filled(T_(d, m, n), 0, 0), y = T_(d, m, n);
-    for (int64_t i = 0; i < m * n; i++) sc_set(&gates, i, val(&gate, i)), sc_set(&ups, i, val(&up, i));
+static void check_gated(int d, int64_t batch, int64_t m, int64_t n, int64_t k, int bias, int f, int lent) {
+    sc_tensor z = T_(d, batch, m, n), a = filled(T_(d, batch, m, k), 1, 0), v = filled(T_(d, n), 1, 0);
+    sc_tensor b = filled(batch > 1 ? T_(d, batch, n, k) : T_(d, n, k), 0.3, 0), y = T_(d, batch, m, n);
+    sc_tensor gate = filled(T_(d, batch, m, n), 2, 0), up = filled(T_(d, batch, m, n), 1, 0);
+    sc_tensor gates = filled(T_(d, batch, m, n), 0, 0), ups = filled(T_(d, batch, m, n), 0, 0);
+    for (int64_t i = 0; i < batch * m * n; i++) sc_set(&gates, i, val(&gate, i)), sc_set(&ups, i, val(&up, i));
     if (lent) y = lent == 1 ? gate : up;
     sc_matmul_args args = {.y = y, .a = a, .b = b, .gate = gate, .trans_b = 1, .epilogue = f};
     if (f != SC_GATED) args.aux = z;
@@ -70,10 +71,10 @@ static void check_gated(int d, int64_t m, int64_t n, int64_t k, int bias, int f,
     if (f == SC_GATE_GRADS) args.up = up;
     if (d != SC_REAL) args.work = workspace(3 * SC_CPU_MATMUL_BYTES);
     run_args(matmul, &args);
-    for (int64_t i = 0; i < m * n; i++) {
+    for (int64_t i = 0; i < batch * m * n; i++) {
         double s = bias ? val(&v, i % n) : 0, x = val(&gates, i), size = fabs(s);
         for (int64_t l = 0; l < k; l++) {
-            double p = val(&a, i / n * k + l) * val(&b, i % n * k + l);
+            double p = val(&a, i / n * k + l) * val(&b, (i / (m * n) * n + i % n) * k + l);
             s += p, size += fabs(p);
         }
         /* A gate takes sums as they are when they have been stored. */
@@ -95,9 +96,10 @@ Test(combined, gated_products) {
     FOR_DTYPES
     for (int f = 4; f <= 6; f++)
         for (int lent = 0; lent < (f == SC_GATED_TOO ? 2 : f == SC_GATED ? 1 : 3); lent++) {
-            check_gated(d, 37, 53, 29, f < SC_GATE_GRADS, f, lent);
-            check_gated(d, 130, 300, 65, 0, f, lent);
-            check_gated(d, 1, 24, 1100, f < SC_GATE_GRADS, f, lent);
+            check_gated(d, 1, 37, 53, 29, f < SC_GATE_GRADS, f, lent);
+            check_gated(d, 1, 130, 300, 65, 0, f, lent);
+            check_gated(d, 1, 1, 24, 1100, f < SC_GATE_GRADS, f, lent);
+            check_gated(d, 3, 37, 53, 29, f < SC_GATE_GRADS, f, lent);
         }
 }
 
@@ -129,12 +131,15 @@ Test(combined, a_gates_gradients) {
 Test(combined, matmul) {
     FOR_DTYPES
     for (int bias = 0; bias < 2; bias++) {
-        check_product(d, 37, 53, 29, bias, 1, 0);
-        check_product(d, 130, 300, 65, bias, 0, 1);
-        check_product(d, 19, 270, 8, bias, 0, 3);
-        check_product(d, 1, 24, 1100, bias, 1, 0);
+        check_product(d, 1, 37, 53, 29, bias, 1, 0);
+        check_product(d, 1, 130, 300, 65, bias, 0, 1);
+        check_product(d, 1, 19, 270, 8, bias, 0, 3);
+        check_product(d, 1, 1, 24, 1100, bias, 1, 0);
+        check_product(d, 3, 37, 53, 29, bias, 1, 0);
+        check_product(d, 3, 37, 53, 29, bias, 0, 1);
     }
-    FOR_DTYPES check_product(d, 65, 40, 33, 0, 0, 2);
+    FOR_DTYPES check_product(d, 1, 65, 40, 33, 0, 0, 2);
+    FOR_DTYPES check_product(d, 3, 65, 40, 33, 0, 0, 2);
 }
 
 /* Rows that overlap: the obvious version. */
