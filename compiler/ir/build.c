@@ -40,6 +40,7 @@ void build_for(Builder *b, const Op *op, const char *letter) {
 Op *build_op(Builder *b, OpKind k, const OpParts *parts) {
     const OpInfo *info = &op_info[k];
     Op *op = op_new(b->g, k);
+    op->purpose = op_info[k].traits & T_COLLECTIVE ? TO_EXCHANGE : TO_COMPUTE; /* passes say what theirs are for */
     if (b->module) op->module = b->module;
     op->src = b->src;
     op->phase = b->phase;

@@ -2,7 +2,6 @@
  * Relies on: base.
  * Relied on by: everything in compiler/ above base. */
 #include "ir.h"
-#include "ops.h"
 #include "training.h"
 
 static const struct {
@@ -142,8 +141,6 @@ Op *op_new(Graph *g, OpKind k) {
     op->kind = k;
     op->module = g->root;
     op->group = -1;
-    op->purpose =
-        op_info[k].traits & T_COLLECTIVE ? TO_EXCHANGE : TO_COMPUTE; /* of traced ones; passes say their own */
     return op;
 }
 
