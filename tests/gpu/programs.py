@@ -20,7 +20,7 @@ FP32 = {
     "contrastive": ("tests/program/contrastive.lua", {}),  # collectives in a loss, and in every layer
     "summed": ("tests/program/layers_summed.lua", {}),
 }
-WAYS = ("sum", "scatter", "exchange")  # of contrastive.lua besides all_gather
+WAYS = ("sum", "scatter", "exchange", "columns")  # of contrastive.lua besides all_gather
 
 # After which step gradients are compared with those of the CPU's program; others: after the last of 20. Rounding that carries an element over
 # relu's corner changes them at once: those of the CPU's own fp32 program are 2e-5 from its fp64 one's in the first four steps, 2e-3 in the fifteenth.

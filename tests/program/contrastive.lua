@@ -4,7 +4,7 @@ local nn, optim = require "nn", require "optim"
 
 local o = nn.options {
   batch = 4, seq = 8, vocab = 256, dim = 16, lr = 1e-2, temperature = 0.5,
-  way = nn.choice("gather", "sum", "scatter", "exchange", "local"), axis = nn.choice("world", "shard", "replicate"),
+  way = nn.choice("gather", "sum", "scatter", "exchange", "columns", "local"), axis = nn.choice("world", "shard", "replicate"),
   precision = nn.choice("fp32", "bf16", "fp64"), replicate = 0, checkpoint = false,
 }
 local stored = { dtype = o.precision == "fp64" and "fp64" or "fp32" }
@@ -33,6 +33,7 @@ local function of_all(x)
   local n = nn.ranks(o.axis)
   if o.way == "gather" then return nn.all_gather(x, o.axis) end
   if o.way == "local" then return x end
+  if o.way == "columns" then return nn.all_gather(nn.all_to_all(x, o.axis, 1, 0), o.axis, 1) end -- some columns of all rows, as Ulysses
   local me = nn.rank_slice(nn.arange(n), o.axis)                                        -- [1]
   local at = nn.cast(nn.eq(nn.reshape(nn.arange(n), n, 1, 1), nn.reshape(me, 1, 1, 1)), x) -- 1 at this rank's place
   local placed = at * nn.unsqueeze(x, 0)                                                -- [n, batch, dim]

@@ -11,7 +11,7 @@ from test_golden import of_ranks, sum_files
 
 CONTRASTIVE, LAYERS = (os.path.join(TESTS, n) for n in ("contrastive.lua", "layers_summed.lua"))
 BATCH = 8  # rows of all ranks
-WAYS = ("gather", "sum", "scatter", "exchange")
+WAYS = ("gather", "sum", "scatter", "exchange", "columns")
 CLOSE = 1e-11  # of fp64, where ranks are summed in another order
 
 
