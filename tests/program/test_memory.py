@@ -7,14 +7,14 @@ import re
 import signal
 import subprocess
 
-from harness import HANG, MANY, build, check, command, cores, corpus, in_time, library, microbatches, must, scratch, shardc, train
+from harness import HANG, MANY, TESTS, build, check, command, cores, corpus, in_time, library, microbatches, must, scratch, shardc, train
 
 GPT2 = dict(layers=2, dim=32, heads=2, vocab=256, batch=4, seq=32)
 LLAMA = dict(size="tiny", layers=2, dim=32, heads=4, kv_heads=2, ffn=64, vocab=256, batch=4, seq=32)
 TRANSFORMER = dict(layers=2, dim=32, heads=2, vocab=256, batch=4, seq=16)
 MODELS = [("mlp.lua", {}), ("gpt2.lua", GPT2), ("gpt2.lua", dict(GPT2, precision="bf16", dropout=0.1, recompute="full")),
           ("gpt2.lua", dict(GPT2, offload="state")), ("gpt2.lua", dict(GPT2, accumulate=2, batch=2)), ("llama3.lua", dict(LLAMA, precision="bf16")),
-          ("transformer.lua", TRANSFORMER)]
+          ("transformer.lua", TRANSFORMER), (os.path.join(TESTS, "contrastive.lua"), dict(way="columns", checkpoint=True))]
 
 
 def test_predicted_is_allocated_and_nothing_else():

@@ -25,6 +25,7 @@ MODELS = [
     ("transformer.lua", 2, SMALL + ["precision=bf16", "recompute=selective", "offload=activations"]),
     (os.path.join("extensions", "gather.lua"), 2, ["wire=fp8", "layers=2"]),
     (os.path.join("extensions", "custom.lua"), 2, []),
+    (os.path.join("..", "tests", "program", "contrastive.lua"), 4, ["way=scatter", "replicate=2", "checkpoint=true"]),
 ]
 
 
