@@ -22,7 +22,8 @@ static bool largest(const Plan *plan, const Device *d, const DeviceLine *l) {
 }
 
 /* As the runtime makes them (runtime/cuda/comm.c): one for sums over all ranks, and for every group of ranks that
- * gathers or exchanges one, and one for every group that sums. A group that holds all ranks is no other one. */
+ * gathers or exchanges one, and one for every group that sums. A group that holds all ranks is no other one, unless it
+ * is of another chain. */
 typedef struct {
     int gathers, sums;
 } Communicators;

@@ -5,6 +5,7 @@
 #define SHARDC_OPS_H
 
 #include "ir.h"
+#include "schema/slots.h"
 
 /* Traits, a bit each. A pass that may meet any op asks for traits; one that is about certain ops (QKV fusion: matmul,
  * rope, attention) names them. */
@@ -63,10 +64,9 @@ typedef struct { /* what a kernel's workspace depends on besides its op */
 
 typedef struct Builder Builder; /* appends ops to a list, inheriting module, source, phase and origin; ir/build.h */
 
-enum { OPTIONAL = 1, LENDS = 2, UPDATED = 4, INDICES = 8, LENDS_OF_TWO = 16 }; /* flags of a slot, see ops.def */
 typedef struct { /* a result or an operand; or a list of at most n */
     const char *name;
-    int flags, n;
+    int flags, n; /* schema/slots.h */
 } Slot;
 
 typedef enum { A_FLAG, A_INT, A_DTYPE, A_WIDER, A_FLOAT } AttributeType;

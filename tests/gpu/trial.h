@@ -8,6 +8,7 @@
 #include "check.h"
 
 #include "../../runtime/schema/philox.h"
+#include "../../runtime/schema/slots.h"
 #include "../../runtime/schema/workspace.h"
 #include <algorithm>
 #include <stddef.h>
@@ -59,7 +60,6 @@ static double tolerance(int dtype) { /* one rounding to the dtype and some of a 
 
 /* ── ops by their structs: of sc_matmul_args its kernel, sc_k_matmul, and which of its tensors that writes ───────────
  */
-enum { OPTIONAL = 1, LENDS = 2, UPDATED = 4, INDICES = 8 }; /* ops.def */
 struct slot {
     int n;
     bool written;

@@ -6,6 +6,7 @@
 
 #include "cpu/kernel.h"
 #include "schema/philox.h"
+#include "schema/slots.h"
 #include "schema/workspace.h"
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -94,10 +95,9 @@ static sc_task task_of(const void *args, int slots) {
 
 /* writes_matmul(): bit k is set where ops.def says that the kernel writes slot k. SLOT(matmul, bias): one such bit. */
 #undef SHAPE /* of emitted code */
-enum { OPTIONAL = 0, LENDS = 0, INDICES = 0, LENDS_OF_TWO = 0, UPDATED = 1 };
 #define RESULT(name, flags) written |= 1ull << slot++;
 #define RESULTS(name, n) written |= ((1ull << (n)) - 1) << slot, slot += (n);
-#define OPERAND(name, flags) written |= (uint64_t)(flags) << slot++;
+#define OPERAND(name, flags) written |= (uint64_t)(((flags)&UPDATED) != 0) << slot++;
 #define OPERANDS(name, n) slot += (n);
 #define OP(name, notation, results, operands, ...)                                                                     \
     static uint64_t writes_##name(void) {                                                                              \
