@@ -200,8 +200,8 @@ fuzz: ## libFuzzer over the readers of foreign bytes
 fuzz-alone: all fuzzers
 	@/usr/bin/python3 tests/program/run.py --build $(B) --no-unit --only '^fuzz'
 lint: ## clang-format and the architecture lint
-	clang-format --dry-run -Werror $$(git ls-files '*.c' '*.h' | grep -v '^generated/')
-	sh tests/lint.sh
+	@bad=0; clang-format --dry-run -Werror $$(git ls-files -co --exclude-standard '*.c' '*.h' | grep -v '^generated/') || bad=1; \
+	sh tests/lint.sh || bad=1; exit $$bad
 generated: all ## write generated/, models/pytorch.md, models/reference.md and tests/recorded.json as they are today
 	sh tests/generated.sh $(B) update
 PREFIX ?= /usr/local

@@ -296,7 +296,7 @@ def main():
                     used.add((f.file, f.name, op))
                     continue
                 line = s.text.count("\n", 0, s.begin + m.start()) + 1
-                bad.append("compiler/%s:%d: %s reads %s of an op that need be no %s" % (f.file, line, f.name, field or "fields", op))
+                bad.append("compiler/%s:%d: %s reads %s of an op that need be no %s: name OP_%s in the statement, or use INT_OF, OPERAND_OF ..." % (f.file, line, f.name, field or "fields", op, op))
             for m in by_own_row.finditer(str(s)):
                 part = FIELDS[m.group(1)]
                 lacking = [op for op in sorted(rules.get(f.name, [])) if m.group(2) not in ops[op][part]]
