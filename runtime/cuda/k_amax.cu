@@ -2,13 +2,14 @@
  * Relies on: kernel.cuh.
  * Relied on by: generated code (all-gather extensions that declare amax).
  *
- * Magnitudes are ordered as their bits are, and NaNs above infinity, so blocks meet by atomicMax on bits: exact, and
- * the same in any order. */
+ * Magnitudes are ordered as their bits are, and NaNs above infinity, so blocks meet by atomicMax on bits: exact, and the
+ * same in any order. */
 #include "kernel.cuh"
 
 namespace {
 
-template <class E> __global__ void __launch_bounds__(BLOCK) amax_part(const typename E::type *x, int64_t n, float *y) {
+template <class E>
+__global__ void __launch_bounds__(BLOCK) amax_part(const typename E::type *x, int64_t n, float *y) {
     float most = 0;
     for (int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x; i < n; i += (int64_t)gridDim.x * BLOCK)
         most = larger(most, fabsf((float)E::get(x[i])));

@@ -1,5 +1,6 @@
-/* copy, concat, pad_slice, reshard: elements from one strided layout to another, bits unchanged. pick: one row, in
- * fp32. Relies on: kernel.cuh. Relied on by: generated code; k_fill.cu.
+/* copy, concat, pad_slice, reshard: elements from one strided layout to another, bits unchanged. pick: one row, in fp32.
+ * Relies on: kernel.cuh.
+ * Relied on by: generated code; k_fill.cu.
  *
  * Neighbouring dimensions that both layouts walk alike are merged. Where both have unit stride in the last dimension,
  * they are walked in the widest units (to 16 bytes) that extents, strides and addresses allow. Where the source's unit

@@ -116,8 +116,7 @@ bool integer(int dtype) {
 void store_converted(const sc_task *t, const sc_tensor *value, const sc_tensor *state, int64_t at, bool add) {
     int64_t n = sc_numel(value);
     char *to = (char *)state->p + at * size_of(state->dtype);
-    if (with_float_serves(value->dtype) && with_float_serves(state->dtype) && aligned(value->p, 16) &&
-        aligned(to, 16)) {
+    if (with_float_serves(value->dtype) && with_float_serves(state->dtype) && aligned(value->p, 16) && aligned(to, 16)) {
         unsigned grid = filling(t, ceil_div(n, BLOCK * RUN));
         with_float(t, value->dtype, [&](auto f) {
             with_float(t, state->dtype, [&](auto s) {

@@ -193,8 +193,7 @@ static cudaDataType_t library_type(int dtype) {
 static int bias_comes_first(const product *p) {
     uint64_t all = 0;
     for (const sc_tensor *t : {p->y, p->a, p->b}) all |= (uint64_t)(uintptr_t)t->p;
-    all |=
-        (uint64_t)((p->ldy * size_of(p->y->dtype)) | (p->lda * size_of(p->a->dtype)) | (p->ldb * size_of(p->b->dtype)));
+    all |= (uint64_t)((p->ldy * size_of(p->y->dtype)) | (p->lda * size_of(p->a->dtype)) | (p->ldb * size_of(p->b->dtype)));
     return p->bias && p->y->dtype != FP32 && all % 16;
 }
 
@@ -204,8 +203,7 @@ static int library_takes(const product *p) {
     const int64_t ld[] = {p->ldy, p->lda, p->ldb};
     for (int i = 0; i < 3; i++) {
         int64_t columns = all[i]->shape[all[i]->dims - 1];
-        if (!with_float_serves(all[i]->dtype) || ld[i] < columns ||
-            (columns > 1 && all[i]->stride[all[i]->dims - 1] != 1))
+        if (!with_float_serves(all[i]->dtype) || ld[i] < columns || (columns > 1 && all[i]->stride[all[i]->dims - 1] != 1))
             return 0;
     }
     if (p->bias && !epilogue(p) && p->y->dtype != FP32) return 0;
@@ -508,7 +506,8 @@ static void by_ourselves(const sc_task *t, const product *p, char *y, const char
         o.z = p->z ? p->z->p : NULL;
         o.f = p->f;
     }
-    sc_launch(multiply, ceil_div(p->m, TILE) * o.across, 256, 2 * DEPTH * (TILE + 1) * sizeof(float), SC_STREAM(t), o);
+    sc_launch(multiply, ceil_div(p->m, TILE) * o.across, 256, 2 * DEPTH * (TILE + 1) * sizeof(float), SC_STREAM(t),
+              o);
 }
 
 /* ── running ────────────────────────────────────────────────────────────────────────────────────────────────────────

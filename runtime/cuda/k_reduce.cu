@@ -18,8 +18,7 @@ int64_t size_of_space(const row_space *a) {
 }
 
 struct reduction {
-    row_space kept,
-        reduced; /* but for the inner dimension: x's last of more than one element, and those merged with it */
+    row_space kept, reduced; /* but for the inner dimension: x's last of more than one element, and those merged with it */
     int64_t inner, stride;
     int64_t results, reduced_n; /* of all, of `reduced` */
     const void *x;
