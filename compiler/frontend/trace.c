@@ -339,9 +339,8 @@ static int prim_axis(lua_State *L) {
     Graph *g = fe_of(L)->g;
     int axis = lua_isnoneornil(L, 2) ? COMM_WORLD : lua_type(L, 2) == LUA_TSTRING ? mesh_axis(lua_tostring(L, 2)) : -1;
     if (axis < 0)
-        trace_fail(
-            L, NULL, "%s: no axis of the mesh is %s; write \"world\" (all ranks), \"shard\" or \"replicate\"", what,
-            lua_type(L, 2) == LUA_TSTRING ? arena_printf(g->arena, "'%s'", lua_tostring(L, 2)) : field_type(L, 2));
+        trace_fail(L, NULL, "%s: no axis of the mesh is %s; write \"world\" (all ranks), \"shard\" or \"replicate\"",
+                   what, field_type(L, 2));
     Comm along = g->comms.at[axis];
     lua_pushinteger(L, along.n);
     lua_pushinteger(L, along.n > 1 ? mesh_exchange(g, axis) : axis);
