@@ -240,13 +240,12 @@ static void take_ms(Parse *p, const Option *o, char *arg) {
 
 /* 10 · gather=10 · reduce=10 · exchange=10 */
 static void take_delay(Parse *p, const Option *o, char *arg) {
-    static const Stream streams[] = {GATHER, REDUCE, EXCHANGE};
     const char *equals = strchr(arg, '=');
-    for (size_t i = 0; i < sizeof streams / sizeof *streams; i++) {
-        const char *name = stream_name(streams[i]);
+    for (int i = 0; i < N_STREAMS; i++) {
+        const char *name = stream_name((Stream)i);
         size_t n = strlen(name);
-        if (equals && (strncmp(arg, name, n) || arg[n] != '=')) continue;
-        p->o.delay_us[streams[i]] = 1e3 * milliseconds(o, arg, equals ? equals + 1 : arg);
+        if (!sc_stream_meets((Stream)i) || (equals && (strncmp(arg, name, n) || arg[n] != '='))) continue;
+        p->o.delay_us[i] = 1e3 * milliseconds(o, arg, equals ? equals + 1 : arg);
         p->o.delayed = true;
     }
     if (!p->o.delayed) fail_usage("--%s %s: MS, gather=MS, reduce=MS or exchange=MS is wanted", o->name, arg);

@@ -293,13 +293,10 @@ double device_throttle(const Device *d, const PlanProgram *p, double arithmetic,
  * time that bytes take; copies the bus and the memory that all ranks of a machine copy from and to. */
 double device_copy_slows(const Device *d, const Plan *p, const Event *e, bool both_ways) {
     int group = device_event_group(p, e), here = device_event_here(p, e);
-    if (e->comm >= 0 && both_ways && group > here) {
-        Way w = across_nodes(d, e, group, here);
-        return 1 + w.moving / (w.moving + w.waiting + d->link_latency_us);
-    }
     if (e->comm >= 0 && both_ways && group > 1) {
-        double moving = e->bytes / d->link_bandwidth * 1e6;
-        return 1 + moving / (moving + d->link_latency_us + d->launch_us);
+        Way inside = {.waiting = d->launch_us, .moving = e->bytes / d->link_bandwidth * 1e6};
+        Way w = group > here ? across_nodes(d, e, group, here) : inside;
+        return 1 + w.moving / (w.moving + w.waiting + d->link_latency_us);
     }
     if (!e->op_ir || !op_is(e->op_ir, T_COPY)) return 1;
     double memory = both_ways ? d->host_both / 2 : e->stream == FETCH ? d->host_reads : d->host_writes;

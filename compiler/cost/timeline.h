@@ -31,8 +31,8 @@ typedef struct {
 /* For the events of `p`, in any order. Without a device events take the durations that they have, whatever else runs.
  * `idle`: us for which the compute stream is known to wait, which leave the GPU's arithmetic more power. */
 Timeline *timeline_new(Arena *a, const Plan *plan, const PlanProgram *p, const Device *d, double idle);
-bool timeline_share(const Timeline *t, int a,
-                    int b);         /* the two events share a network, or a bus, when they run at once */
+/* Two events share a network, or a bus, when they run at once. */
+bool timeline_share(const Timeline *t, int a, int b);
 void timeline_restart(Timeline *t); /* all streams are free again */
 /* The event runs as soon as its stream is free, but not before `ready`. Returns its end. Only what was issued before it
  * slows it: an estimate for order, which cannot know more yet. */

@@ -91,9 +91,9 @@ typedef struct {
     Cost (*cost)(const Op *op);
     int64_t (*workspace)(const Op *op, const Machine *m); /* bytes; NULL: none */
     OpKind timed_as; /* another op, whose measurements tell how long this one takes; 0: its own */
-    int64_t (*limit)(
-        const Op *op); /* exclusive upper bound of the elements of its INDICES operand; NULL: it has none */
-    const char *expr;  /* pointwise: C expression over the names of operands and floats, in `real` */
+    /* Exclusive upper bound of the elements of its INDICES operand; NULL: it has none. */
+    int64_t (*limit)(const Op *op);
+    const char *expr; /* pointwise: C expression over the names of operands and floats, in `real` */
 } OpInfo;
 extern const OpInfo op_info[N_OPS];
 static inline bool op_is(const Op *op, unsigned trait) {

@@ -8,18 +8,16 @@ const char *stream_name(Stream s) {
     return names[s];
 }
 
-static const enum {
-    NO_WAY,
-    NETWORK,
-    BUS
-} way[N_STREAMS] = {[GATHER] = NETWORK, [REDUCE] = NETWORK, [EXCHANGE] = NETWORK, [OFFLOAD] = BUS, [FETCH] = BUS};
+static bool on_bus(Stream s) {
+    return s == OFFLOAD || s == FETCH;
+}
 
 bool stream_communicates(Stream s) {
-    return way[s] != NO_WAY;
+    return sc_stream_meets(s) || on_bus(s);
 }
 
 bool stream_share(Stream a, Stream b) {
-    return a != b && way[a] && way[a] == way[b];
+    return a != b && ((sc_stream_meets(a) && sc_stream_meets(b)) || (on_bus(a) && on_bus(b)));
 }
 
 const char *storage_class_name(StorageClass c) {

@@ -1,6 +1,6 @@
 /* What an op is for: one row a purpose says on which stream its events run, what class of storage its results take, how
- * the list scheduler treats it, and what explain says of its limit. Whoever makes an op says its purpose; nothing
- * guesses it. Relies on: runtime/schema (streams). Relied on by: ir.h, order and its parts, cost, the reports. */
+ * the list scheduler treats it, and what explain says of its limit. Whoever makes an op says its purpose.
+ * Relies on: runtime/schema (streams). Relied on by: ir.h, order and its parts, cost, the reports. */
 #ifndef SHARDC_PURPOSE_H
 #define SHARDC_PURPOSE_H
 

@@ -97,7 +97,7 @@ static void admit(Order *o, int e) {
             time = fmax(time, o->ended[p]);
             if (o->place[p] > behind) behind = o->place[p];
         }
-        last |= s != REDUCE && s != COMPUTE && s != GATHER;
+        last |= s != COMPUTE && !sc_stream_meets(s);
     }
     if (!over(o) && (last || behind >= o->last_reduce)) {
         order_because(o, e, last ? ISSUE_AT_END : ISSUE_BEHIND, -1);

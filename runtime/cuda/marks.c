@@ -21,8 +21,7 @@ void sc_marks_new(sc_rank *r) {
     r->t->seen_at = (uintptr_t)((sc_shared_rank *)at)[r->rank].seen;
     SC_CUDA(cudaEventCreateWithFlags(&r->t->turn, cudaEventDisableTiming));
     for (int s = 0; s < SC_STREAMS; s++)
-        if (s == GATHER || s == REDUCE || s == EXCHANGE)
-            SC_CUDA(cudaStreamCreateWithFlags(&r->t->marker[s], cudaStreamNonBlocking));
+        if (sc_stream_meets((sc_stream)s)) SC_CUDA(cudaStreamCreateWithFlags(&r->t->marker[s], cudaStreamNonBlocking));
 }
 
 void sc_marks_reset(sc_rank *r) {

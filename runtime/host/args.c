@@ -299,15 +299,13 @@ static void read_betas(struct argp_state *s, const Row *r, double *beta, const c
 /* "10", "gather=10", "reduce=10" or "exchange=10". */
 static void read_delay(struct argp_state *s, const Row *r, double *ms, const char *text) {
     const char *equals = strchr(text, '=');
-    static const sc_stream streams[] = {GATHER, REDUCE, EXCHANGE};
     static const char *const names[] = SC_STREAM_NAMES;
     double x = number(s, r, NUMBER, equals ? equals + 1 : text);
     bool some = false;
-    for (size_t i = 0; i < sizeof streams / sizeof *streams; i++) {
-        const char *name = names[streams[i]];
-        size_t n = strlen(name);
-        if (equals && (strncmp(text, name, n) || text[n] != '=')) continue;
-        ms[streams[i]] = x;
+    for (int i = 0; i < SC_STREAMS; i++) {
+        size_t n = strlen(names[i]);
+        if (!sc_stream_meets((sc_stream)i) || (equals && (strncmp(text, names[i], n) || text[n] != '='))) continue;
+        ms[i] = x;
         some = true;
     }
     if (!some) argp_error(s, "--delay-collectives wants MS, gather=MS, reduce=MS or exchange=MS, not '%s'", text);

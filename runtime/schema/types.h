@@ -37,6 +37,10 @@ typedef enum { SC_DTYPES(SC_ID) N_DTYPES } sc_dtype;
     X(UPDATE, "update")                                                                                                \
     X(EXCHANGE, "exchange")
 typedef enum { SC_STREAM_LIST(SC_ID) SC_STREAMS } sc_stream;
+/* Collectives run on these streams. */
+static inline int sc_stream_meets(sc_stream s) {
+    return s == GATHER || s == REDUCE || s == EXCHANGE;
+}
 #define SC_STREAM_NAME(ID, NAME) NAME,
 #define SC_STREAM_NAMES                                                                                                \
     { SC_STREAM_LIST(SC_STREAM_NAME) }

@@ -93,9 +93,8 @@ static Op *update_op(Graph *g, Unit *u, const char *id, Value *grad, Value *coef
         {"decoupled", o->rule->decoupled},
     };
     OpParts parts = {0};
-    for (size_t i = 0; i < sizeof operands / sizeof *operands; i++) {
+    for (size_t i = 0; i < sizeof operands / sizeof *operands; i++)
         if (operands[i].value) parts.in[op_place(kind, PART_OPERAND, operands[i].name)] = operands[i].value;
-    }
     for (size_t i = 0; i < sizeof integers / sizeof *integers; i++) {
         int at = op_find(kind, PART_INT, integers[i].name);
         if (at >= 0) parts.i[at] = integers[i].value;
