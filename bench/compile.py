@@ -49,7 +49,8 @@ def rule(shardc, folder):
             ("inspect --format json", ["inspect", *DEEP, "--format", "json", "-o", plan]),
             ("build --sources", ["build", *DEEP, "--target", "cuda", "--sources", "-o", os.path.join(folder, "deep", "")]),
             ("predict plan.json", ["predict", plan]), ("inspect plan.json", ["inspect", plan]), ("verify plan.json", ["verify", plan]),
-            ("inspect plan.json --format json", ["inspect", plan, "--format", "json"])]
+            ("inspect plan.json --format json", ["inspect", plan, "--format", "json"]),
+            ("inspect plan.json --format trace", ["inspect", plan, "--format", "trace"])]
     events = sum(p["events"] for p in json.loads(subprocess.check_output([shardc, "predict", *DEEP, "--format", "json"]))["programs"])
     return [("%s, per 100,000 events" % name, processor_seconds([shardc, *args], 5) / events * 1e5, 1) for name, args in rows]
 

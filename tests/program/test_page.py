@@ -439,8 +439,8 @@ def test_size():
 
 @long
 def test_many_events():
-    """100,000 events: painted after a second of processor time, in a page without what stands behind its script, which the browser reads later. What is
-    printed besides are the page's own milliseconds; what they must not exceed is far above, so that a busy machine fails nothing."""
+    """100,000 events: a page without what stands behind its script, which the browser reads later, is painted first. Milliseconds are printed (0.4 s of
+    processor time until the first paint where this was written); what they must not exceed is far above, so that a slow machine fails nothing."""
     page, _ = written(scratch("page"), ["gpt2.lua", "--world", "2", "--set", "layers=4000", "--set", "dim=64", "--set", "heads=2", "--set", "seq=64"])
     begin = page.replace("plan.html", "begin.html")
     with open(page) as f, open(begin, "w") as g:
@@ -472,7 +472,7 @@ def test_many_events():
             pans.append((spent() - before) / 30)
         quiet(b, page)
     frames.sort()
-    check(begins < 1000 and max(pans) < 50, "first paint after %.0f ms of processor time, frames of pans take %s ms of it" % (begins, pans))
+    check(begins < 10000 and max(pans) < 1000, "first paint after %.0f ms of processor time, frames of pans take %s ms of it" % (begins, pans))
     check(first < 20000 and frames[-1] < 2000, "first paint %.0f ms, slowest frame %.0f ms" % (first, frames[-1]))
     return "%d events: first paint after %.0f ms (%.0f ms of processor time, %.0f ms for the whole page), frames of a pan %.1f ms (%.1f ms of processor time), slowest %.1f ms" % (count, first, begins, whole, frames[len(frames) // 2], max(pans), frames[-1])
 
