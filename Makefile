@@ -80,7 +80,7 @@ $(B)/runtime/cuda/host_kernels.o: $(HOST_KERNEL_OBJ)
 	objcopy $(foreach k,$(HOST_KERNELS),--redefine-sym sc_k_$k=sc_host_$k) $@.part
 	objcopy $(foreach k,$(HOST_KERNELS),--keep-global-symbol=sc_host_$k) $@.part $@
 	@rm $@.part
-$(B)/runtime/cuda/%.o $(B)/calibrate/%.o: CPPF += $(CUDA_INC)
+$(B)/runtime/cuda/%.o $(B)/runtime/calibrate/%.o: CPPF += $(CUDA_INC)
 # Other architectures or another NVOPT than last time: the kernels are compiled again. `shardc build` reads the first beside the library.
 NVOPT      ?=
 $(B)/runtime/cuda/archs: WRITTEN = $(CUDA_ARCHS)
@@ -97,7 +97,7 @@ $(B)/runtime/cuda/algorithms.o: $(wildcard compiler/devices/*.algorithms)
 $(B)/libsc_cuda.a: $(HOST_OBJ) $(filter $(B)/runtime/common/%,$(CPU_OBJ)) $(CUDA_OBJ)
 	@rm -f $@ $(@:.a=.archs) && ar qcs $@ $^ && cp $(B)/runtime/cuda/archs $(@:.a=.archs)
 # The tool that measures GPUs, for `shardc calibrate`.
-CALIBRATE_OBJ := $(patsubst %,$(B)/%.o,$(basename $(wildcard calibrate/*.c calibrate/*.cu)))
+CALIBRATE_OBJ := $(patsubst %,$(B)/%.o,$(basename $(wildcard runtime/calibrate/*.c runtime/calibrate/*.cu)))
 $(B)/sc_calibrate: $(CALIBRATE_OBJ) $(B)/libsc_cuda.a
 	$(LINK) $(NVCC:%/bin/nvcc=%/lib64/libcudart_static.a) -lm -lpthread -ldl -lrt -o $@
 # What the target is compiled against, looked for as the compiler does.

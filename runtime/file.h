@@ -1,7 +1,7 @@
 /* Files as the runtime opens them: what is read is a regular file, what is written replaces the old file when it is
  * whole. Whatever goes wrong, what was there stays.
  * Relies on: system.h, POSIX files.
- * Relied on by: runtime/host, runtime/common/dump.c, runtime/cuda/tune.c, calibrate/. */
+ * Relied on by: runtime/host, runtime/common/dump.c, runtime/cuda/tune.c, runtime/calibrate/. */
 #ifndef SC_FILE_H
 #define SC_FILE_H
 

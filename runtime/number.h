@@ -1,6 +1,6 @@
 /* Numbers as people write them: the values of options and of variables in the environment. Decimal alone, all of the
  * text, and within the type that will hold them: what does not fit is refused, not rounded, cut or wrapped.
- * Relies on: the C library. Relied on by: runtime/host, runtime/common/place.c, compiler/, calibrate/. */
+ * Relies on: the C library. Relied on by: runtime/host, runtime/common/place.c, compiler/, runtime/calibrate/. */
 #ifndef SC_NUMBER_H
 #define SC_NUMBER_H
 

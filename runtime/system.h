@@ -1,6 +1,6 @@
 /* The system's calls as the runtime wants them: reads and writes of all that was asked for, the clock.
  * Relies on: POSIX.
- * Relied on by: runtime/host, runtime/common, calibrate/, compiler/main.c. */
+ * Relied on by: runtime/host, runtime/common, runtime/calibrate/, compiler/main.c. */
 #ifndef SC_SYSTEM_H
 #define SC_SYSTEM_H
 

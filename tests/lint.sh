@@ -18,7 +18,7 @@ complain "a path of one machine:" "$(git grep -nIE '(^|[^A-Za-z0-9_.])/(work|far
 complain "unfinished:" "$(git grep -nE 'TODO|FIXME|\bXXX\b|\bHACK\b' -- '*.c' '*.h' '*.lua' '*.py' '*.sh' ':!tests/lint.sh')"
 # compiler/devices/ holds tables of measurements.
 complain "longer than 900 lines:" "$(git ls-files -co --exclude-standard '*.c' '*.h' '*.lua' | grep -vE '^generated/|^compiler/devices/.*lua' | xargs wc -l | awk '$2 != "total" && $1 > 900 { print $1, $2 }')"
-for f in $(git ls-files -co --exclude-standard 'compiler/*.[ch]' 'runtime/*.[ch]' 'calibrate/*.[ch]'); do
+for f in $(git ls-files -co --exclude-standard 'compiler/*.[ch]' 'runtime/*.[ch]'); do
     case $(head -c 3 "$f") in '/* ') ;; *) complain "does not open with what it does:" "$f" ;; esac
 done
 exit $bad

@@ -193,11 +193,11 @@ void sc_clock_start(sc_gpu *g) {
 /* Multiprocessors count alike only as far as they were started together: of two of them the counters tell nothing, but
  * an idle GPU gives the only block of a grid to the same one. */
 double sc_clock_stop(sc_gpu *g) {
-    const sc_ticks *t = g->ticks;
+    const sc_ticks *from = &g->ticks[0], *to = &g->ticks[1];
     sc_read_ticks(&g->ticks[1], g->stream);
     SC_CUDA(cudaGetLastError());
     SC_CUDA(cudaStreamSynchronize(g->stream));
-    return t[0].sm == t[1].sm ? 1e3 * (double)(t[1].ticks - t[0].ticks) / (double)(t[1].ns - t[0].ns) : 0;
+    return from->sm == to->sm ? 1e3 * (double)(to->ticks - from->ticks) / (double)(to->ns - from->ns) : 0;
 }
 
 /* A GPU at its power limit lowers its clocks within milliseconds, so kernels run slower in a step than by themselves

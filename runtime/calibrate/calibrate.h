@@ -1,7 +1,7 @@
 /* What the parts of sc_calibrate share. Each stage runs in a process of its own, on a fresh context, and hands its
  * measurements to the first one, which never touches CUDA, as lines of text: "kernel matmul|bf16 nn|64,64,64,1|9.3".
  * Relies on: cuda.h, sc_kernels.h, matmul.h.
- * Relied on by: all of calibrate/. */
+ * Relied on by: all of runtime/calibrate/. */
 #ifndef SC_CALIBRATE_H
 #define SC_CALIBRATE_H
 

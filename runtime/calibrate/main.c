@@ -2,9 +2,9 @@
  * runs it; where there is no shardc it runs by itself.
  * Relies on: calibrate.h, runtime/file.h; the library of the CUDA target, which it is linked with.
  * Relied on by: shardc calibrate, people. */
-#include "../runtime/file.h"
-#include "../runtime/number.h"
 #include "calibrate.h"
+#include "file.h"
+#include "number.h"
 #include <argp.h>
 #include <errno.h>
 #include <signal.h>
