@@ -23,12 +23,11 @@ ALSO = {
     "ir/purpose.h": ["storage", "stream"],
     "ir/rules.h": ["rule"],
     "lua/embed.h": ["embedded"],
+    "pack/exact_search.h": ["exact"],
     "report/figures.h": ["figure"],
     "report/json_writer.h": ["json"],
     "report/report.h": ["plan"],
-    "schedule/exact_search.h": ["exact"],
     "schedule/order.h": ["streamed"],
-    "schedule/schedule.h": ["clock"],
 }
 
 

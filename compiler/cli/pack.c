@@ -1,10 +1,10 @@
 /* `shardc pack`: buffers of a CSV file, or the storages of a model's program, to offsets in as little memory as can be
  * found, and what is proven about it. Columns as in MiniMalloc (github.com/google/minimalloc).
- * Relies on: input.c, report's figures, schedule's packers.
+ * Relies on: input.c, report's figures, pack/.
  * Relied on by: main.c. */
-#include "../schedule/pack.h"
+#include "../pack/pack.h"
+#include "../pack/exact.h"
 #include "../report/figures.h"
-#include "../schedule/exact.h"
 #include "cli.h"
 
 #include <errno.h>

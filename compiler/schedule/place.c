@@ -2,7 +2,8 @@
  * each program's storages are packed above them. Two storages share bytes only where every access to one happens before
  * every access to the other. Relies on: order (storages, clocks), pack. Relied on by: pipeline.c; sync, which makes
  * waits of what place relied on. */
-#include "pack_sections.h"
+#include "../pack/pack_sections.h"
+#include "schedule.h"
 
 #include <limits.h>
 #include <stdlib.h>

@@ -1,14 +1,12 @@
 /* The schedule as order leaves it: each stream's sequence, what must have finished before each event, and what may be
- * relied upon to have finished. Relies on: plan.h. Relied on by: order, place and sync, and their tests. verify sees
- * none of this. */
+ * relied upon to have finished. Relies on: plan.h, pack/clock.h. Relied on by: order, place and sync, and their tests.
+ * verify sees none of this. */
 #ifndef SHARDC_SCHEDULE_H
 #define SHARDC_SCHEDULE_H
 
 #include "../ir/device.h"
 #include "../ir/plan.h"
-
-/* A place in each stream: 0 before the stream's first event, k after its k-th. */
-typedef int Clock[N_STREAMS];
+#include "../pack/clock.h"
 
 typedef struct {
     int from, to; /* events, from before to in issue order */
@@ -48,15 +46,5 @@ Schedule *schedule_order(const Graph *g, const Device *d, Plan *plan); /* events
 /* Offsets, arena bytes, bounds. rough: with little effort, for estimates. */
 void schedule_place(Plan *plan, const Schedule *s, int redzone, bool rough);
 void schedule_sync(Plan *plan, const Schedule *s); /* waits */
-
-static inline bool clock_covers(const Clock a, const Clock b) { /* a is at least as far as b everywhere */
-    for (int s = 0; s < N_STREAMS; s++)
-        if (a[s] < b[s]) return false;
-    return true;
-}
-static inline void clock_join(Clock a, const Clock b) {
-    for (int s = 0; s < N_STREAMS; s++)
-        if (a[s] < b[s]) a[s] = b[s];
-}
 
 #endif

@@ -2,7 +2,7 @@
  * are found. The judge of small problems tries every offset. */
 #include <criterion/criterion.h>
 
-#include "schedule/exact_search.h"
+#include "pack/exact_search.h"
 
 #include <stdlib.h>
 #include <time.h>

@@ -3,8 +3,8 @@
  * Relied on by: make test. */
 #include <criterion/criterion.h>
 
-#include "schedule/pack.h"
-#include "schedule/spans.h"
+#include "pack/pack.h"
+#include "pack/spans.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -5,7 +5,8 @@
 #include "dies.h"
 #include "ir/policy.h"
 #include "lower/lower.h"
-#include "schedule/pack.h"
+#include "pack/pack.h"
+#include "schedule/schedule.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

@@ -1,10 +1,11 @@
 /* Packing: offsets for runs of bytes that live over a partial order, in as little space as can be found.
- * Relies on: schedule.h (clocks).
- * Relied on by: place, its tests, the packing benchmark. */
+ * Relies on: clock.h.
+ * Relied on by: schedule/place.c, cli/pack.c, their tests. */
 #ifndef SHARDC_PACK_H
 #define SHARDC_PACK_H
 
-#include "schedule.h"
+#include "../base/base.h"
+#include "clock.h"
 
 typedef struct {
     int64_t size;
