@@ -4,8 +4,8 @@
 #ifndef SHARDC_PIPELINE_H
 #define SHARDC_PIPELINE_H
 
-#include "ir/device.h"
-#include "ir/plan.h"
+#include "devices/device.h"
+#include "plan/plan.h"
 
 typedef struct {
     const char *dump_after; /* pass name, or NULL */

@@ -5,8 +5,8 @@ import os
 import re
 import sys
 
-ORDER = ["base", "ir", "sandbox", "lua", "frontend", "extension", "lower", "lower/shard", "cost", "pack", "schedule", "verify", "report", "planner", "emit",
-         "devices", "cli", ""]  # "": main.c and pipeline.c
+ORDER = ["base", "ir", "sandbox", "lua", "frontend", "extension", "plan", "devices", "lower", "lower/shard", "cost", "pack", "schedule", "verify",
+         "planner", "emit", "report", "cli", ""]  # "": main.c and pipeline.c
 ROOT = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "compiler")
 
 

@@ -24,9 +24,8 @@ ALSO = {
     "ir/rules.h": ["rule"],
     "lua/embed.h": ["embedded"],
     "pack/exact_search.h": ["exact"],
-    "report/figures.h": ["figure"],
-    "report/json_writer.h": ["json"],
-    "report/report.h": ["plan"],
+    "plan/figures.h": ["figure"],
+    "plan/json_writer.h": ["json"],
     "schedule/order.h": ["streamed"],
 }
 

@@ -3,7 +3,7 @@
  * Relied on by: predict.c. */
 #include "../base/processes.h"
 #include "../cost/timeline.h"
-#include "../report/live.h"
+#include "../plan/live.h"
 #include "search.h"
 
 typedef struct {

@@ -4,7 +4,7 @@
 #ifndef SHARDC_CLI_H
 #define SHARDC_CLI_H
 
-#include "../ir/device.h"
+#include "../devices/device.h"
 #include "../report/report.h"
 
 typedef struct Options Options;

@@ -1,6 +1,6 @@
 /* `shardc data`: text becomes byte-level tokens in llm.c's .bin format (256 int32: 20240520, 1, count; then uint16
  * each). Relies on: base, jsonl.h, schema/formats.h. Relied on by: main.c; runtime/host reads what this writes. */
-#include "../report/figures.h"
+#include "../plan/figures.h"
 #include "cli.h"
 #include "jsonl.h"
 #include "schema/formats.h"

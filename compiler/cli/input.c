@@ -2,12 +2,13 @@
  * Relies on: front end, pipeline, devices, report (plan_read).
  * Relied on by: every command but data. */
 #include "../cost/timeline.h"
+#include "../devices/device.h"
 #include "../frontend/frontend.h"
-#include "../ir/device.h"
 #include "../ir/policy.h"
 #include "../ir/training.h"
 #include "../lower/lower.h"
 #include "../pipeline.h"
+#include "../plan/plan_json.h"
 #include "../report/report.h"
 #include "cli.h"
 #include "number.h"

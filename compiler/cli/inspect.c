@@ -1,6 +1,7 @@
 /* `shardc inspect`: the schedule, an event a line; as JSON it is the plan itself, as HTML a page, as a trace
  * Perfetto's. Relies on: input.c, report. Relied on by: main.c. */
 #include "../emit/emit.h"
+#include "../plan/plan_json.h"
 #include "../report/actual.h"
 #include "../report/explain.h"
 #include "../report/page.h"

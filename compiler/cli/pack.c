@@ -4,7 +4,7 @@
  * Relied on by: main.c. */
 #include "../pack/pack.h"
 #include "../pack/exact.h"
-#include "../report/figures.h"
+#include "../plan/figures.h"
 #include "cli.h"
 
 #include <errno.h>

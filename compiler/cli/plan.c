@@ -1,10 +1,10 @@
 /* `shardc plan`: the fastest policies within a budget of memory, and what `--budget` of build and run means.
  * Relies on: input.c, planner, report.
  * Relied on by: main.c. */
+#include "../plan/figures.h"
+#include "../plan/live.h"
 #include "../planner/planner.h"
 #include "../report/chart.h"
-#include "../report/figures.h"
-#include "../report/live.h"
 #include "../report/report.h"
 #include "points.h"
 

@@ -5,8 +5,8 @@
 #include "../base/processes.h"
 #include "../cost/timeline.h"
 #include "../ir/training.h"
-#include "../report/figures.h"
-#include "../report/live.h"
+#include "../plan/figures.h"
+#include "../plan/live.h"
 #include "../report/report.h"
 #include "number.h"
 #include "visible.h"
@@ -61,7 +61,7 @@ typedef struct {
 static PointFigures figures(const Options *o, const Plan *p) {
     double tolerance;
     StepFigures s = live_step(p);
-    PointFigures f = {.fits = p->device_usable > 0 ? report_fits(p) : -1,
+    PointFigures f = {.fits = p->device_usable > 0 ? live_fits(p) : -1,
                       .gpu = strcmp(p->target, "cpu") != 0,
                       .arena = p->arena_bytes[ARENA_DEVICE],
                       .host = p->arena_bytes[ARENA_HOST],

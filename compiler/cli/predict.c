@@ -1,6 +1,7 @@
 /* `shardc predict`: does it fit, what is the peak made of, how long is a step. Exit 1 when it does not fit.
  * Relies on: input.c, sweep.c, search.c, report.
  * Relied on by: main.c. */
+#include "../plan/live.h"
 #include "../report/explain.h"
 #include "../report/report.h"
 #include "cli.h"
@@ -40,7 +41,7 @@ int command_predict(Arena *a, const Options *o) {
     if (o->best) return cli_best(a, o);
     const Plan *p = cli_plan(a, o, o->inputs[0]);
     Moment m = report_moment(p, o->at);
-    bool advised = !report_fits(p) && cli_is_model(o->inputs[0]) && !o->budget;
+    bool advised = !live_fits(p) && cli_is_model(o->inputs[0]) && !o->budget;
     Advice advice = {0};
     if (advised) advice = cli_advice(a, o, p);
     OutFile f = cli_output(a, o);
@@ -54,5 +55,5 @@ int command_predict(Arena *a, const Options *o) {
     if (o->explain) explain_passes(f.f, p);
     if (advised && !cli_as_json(o)) report_advice_text(f.f, p, &advice);
     cli_output_done(o, &f);
-    return report_fits(p) ? 0 : 1;
+    return live_fits(p) ? 0 : 1;
 }

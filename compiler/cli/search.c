@@ -2,7 +2,7 @@
  * one where each value is planned. Relies on: search.h. Relied on by: predict.c, advice.c. */
 #include "search.h"
 #include "../ir/training.h"
-#include "../report/figures.h"
+#include "../plan/figures.h"
 #include "number.h"
 
 #include <cjson/cJSON.h>

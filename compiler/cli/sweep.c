@@ -1,8 +1,8 @@
 /* `shardc predict --sweep`: all combinations of some keys' values, as a table, CSV, JSON and a picture.
  * Relies on: points.h, report/chart.h.
  * Relied on by: predict.c. */
+#include "../plan/figures.h"
 #include "../report/chart.h"
-#include "../report/figures.h"
 #include "number.h"
 #include "points.h"
 

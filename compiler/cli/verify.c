@@ -1,6 +1,7 @@
 /* `shardc verify`: proves a schedule sound from the plan alone; names events and the missing edge where it is not.
  * Relies on: input.c, report, verify.
  * Relied on by: main.c. */
+#include "../plan/plan_json.h"
 #include "../report/report.h"
 #include "cli.h"
 

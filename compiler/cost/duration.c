@@ -1,7 +1,7 @@
 /* How long an event takes on a device: by what was measured of its kernel, or by a roofline: arithmetic over
  * throughput, bytes over bandwidth. Relies on: device profiles; flops and bytes that order put into the event. Relied
  * on by: simulate, order. */
-#include "../ir/device.h"
+#include "../devices/device.h"
 
 #include <math.h>
 

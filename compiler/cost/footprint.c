@@ -1,7 +1,7 @@
 /* What a process will hold of a device besides its arena: the lines of the device's profile that this plan calls for.
  * Relies on: device profiles.
  * Relied on by: simulate. */
-#include "../ir/device.h"
+#include "../devices/device.h"
 
 static bool has_op(const Plan *plan, const DeviceLine *l) {
     for (int i = 0; i < plan->nprograms; i++)

@@ -4,7 +4,7 @@
 #ifndef SHARDC_TIMELINE_H
 #define SHARDC_TIMELINE_H
 
-#include "../ir/device.h"
+#include "../devices/device.h"
 
 typedef struct {
     double start, end, share; /* kernels take longer by `share` meanwhile */

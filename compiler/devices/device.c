@@ -1,7 +1,7 @@
 /* Device profiles: Lua tables, built in (devices/<name>.lua) or in a file of the user's.
  * Relies on: the sandbox, the texts embedded by lua/embed.c.
  * Relied on by: main.c, the tests. */
-#include "../ir/device.h"
+#include "device.h"
 
 #include "../lua/embed.h"
 #include "../sandbox/sandbox.h"

@@ -1,8 +1,8 @@
 /* Writes a plan as C: NAME.c (the step's text and the tables), NAME_kernels.c and NAME.plan.json, each aside and
- * renamed. Relies on: step.c, kernels.c, tables.c; report.h for the plan's JSON. Relied on by: main.c, tests
+ * renamed. Relies on: step.c, kernels.c, tables.c; plan/plan_json.h. Relied on by: main.c, tests
  * (generated/). */
 #include "emit.h"
-#include "../report/report.h"
+#include "../plan/plan_json.h"
 #include "text.h"
 #include <sys/stat.h>
 

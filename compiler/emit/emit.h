@@ -4,7 +4,7 @@
 #ifndef SHARDC_EMIT_H
 #define SHARDC_EMIT_H
 
-#include "../ir/plan.h"
+#include "../plan/plan.h"
 
 /* Fails where a file of the build would take the place of what no build wrote; sources: nothing will be compiled. */
 void emit_keep(const Plan *p, const char *dir, const char *name, const char *variant, bool sources);

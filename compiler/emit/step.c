@@ -1,7 +1,7 @@
 /* The step's text: each program as one straight-line function, a statement an event, waits in the open, grouped by
  * module. The same for every target. Relies on: text.h; runtime/sc.h for the words it writes. Relied on by: emit.c. */
 #include "../ir/ops.h"
-#include "../report/report.h"
+#include "../plan/sentences.h"
 #include "text.h"
 
 enum { WIDTH = 118 };
@@ -292,7 +292,7 @@ static void put_wait(Text *t, const Event *x, int awaited) {
     text_name(new_piece(t), w->id);
     str_add(&t->comment, "/* ");
     const char *said[REASONS_MOST + 1];
-    int n = report_reasons(t->e->plan, t->p, x, awaited, names_storage, t->names, said);
+    int n = plan_reasons(t->e->plan, t->p, x, awaited, names_storage, t->names, said);
     for (int k = 0; k < n; k++) { /* a line each */
         if (k) str_add(&t->comment, ";\n         * ");
         text_comment(&t->comment, said[k]);

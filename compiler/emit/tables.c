@@ -2,8 +2,8 @@
  * Relies on: text.h; runtime/sc.h for the types it fills.
  * Relied on by: emit.c. */
 #include "../ir/training.h"
-#include "../report/live.h"
-#include "../report/report.h"
+#include "../plan/live.h"
+#include "../plan/sentences.h"
 #include "text.h"
 
 /* Short tables and single lines. */
@@ -484,7 +484,7 @@ static void put_build(const Emit *e, int npeak, int ndumps, int nsettings) {
     put(e, "    .warmup = %lld,\n    .total = %lld,\n    .min_ratio = %s,\n", (long long)t->schedule.warmup,
         (long long)t->schedule.total, c_float(e->a, t->schedule.min_ratio));
     for (Unused k = 0; k < N_UNUSED; k++)
-        if (p->unused[k].n) put(e, "    .unused[%d] = %s,\n", k, quoted(e, report_unused(p, k)));
+        if (p->unused[k].n) put(e, "    .unused[%d] = %s,\n", k, quoted(e, plan_unused(p, k)));
     if (g->unproven) put(e, "    .unproven = %s,\n", quoted(e, g->unproven));
     put(e, "    .settings = settings,\n    .nsettings = %d,\n", nsettings);
     put(e, "    .groups = groups,\n    .ngroups = %d,\n    .plan_hash = 0x%llxu,\n", o->groups.n, model_hash(g));

@@ -4,7 +4,7 @@
 #ifndef SHARDC_EMIT_TEXT_H
 #define SHARDC_EMIT_TEXT_H
 
-#include "../ir/plan.h"
+#include "../plan/plan.h"
 
 typedef struct {
     const Plan *plan;

@@ -1,11 +1,11 @@
 /* The passes that lower the traced programs, in the order in which pipeline.c runs them.
- * Relies on: ir.h, plan.h, ir/device.h.
+ * Relies on: ir.h, plan.h, devices/device.h.
  * Relied on by: pipeline.c, the unit tests. */
 #ifndef SHARDC_LOWER_H
 #define SHARDC_LOWER_H
 
-#include "../ir/device.h"
-#include "../ir/plan.h"
+#include "../devices/device.h"
+#include "../plan/plan.h"
 
 /* The traced programs (g->train, g->eval, g->sample) become g->programs. */
 void lower_scale_check(const Graph *g);      /* after units: refuses a scaler that nothing needs */

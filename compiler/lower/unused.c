@@ -1,6 +1,6 @@
 /* unused: what a model declares and no program uses, by path, for reports and for the start of a run.
  * Relies on: autodiff (Param.reached), the front end (Module.unused), the programs of the build.
- * Relied on by: report/unused.c, json.c. */
+ * Relied on by: plan/unused.c, plan/write.c. */
 #include "../ir/training.h"
 #include "lower.h"
 

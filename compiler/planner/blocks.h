@@ -4,7 +4,7 @@
 #ifndef SHARDC_BLOCKS_H
 #define SHARDC_BLOCKS_H
 
-#include "../ir/device.h"
+#include "../devices/device.h"
 
 /* What a block does with its values: an entry's `checkpoint`. */
 typedef struct {

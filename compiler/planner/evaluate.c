@@ -3,7 +3,7 @@
  * Relied on by: planner.c. */
 #include "evaluate.h"
 #include "../base/processes.h"
-#include "../report/live.h"
+#include "../plan/live.h"
 
 /* ── what is alive ──────────────────────────────────────────────────────────────────────────────────────────────── */
 /* State of an update that streams through the device takes room that is free anyway (schedule/streamed_updates.c). */

@@ -3,7 +3,7 @@
  * Relies on: blocks.h, chain.h, entries.h, evaluate.h. Relied on by: cli. */
 #include "planner.h"
 #include "../ir/policy.h"
-#include "../report/live.h"
+#include "../plan/live.h"
 #include "chain.h"
 #include "entries.h"
 #include "evaluate.h"

@@ -4,7 +4,7 @@
 #ifndef SHARDC_PLANNER_H
 #define SHARDC_PLANNER_H
 
-#include "../ir/device.h"
+#include "../devices/device.h"
 
 typedef struct {
     bool estimate; /* placement with little effort, no proof, no remarks */

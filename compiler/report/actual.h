@@ -4,7 +4,7 @@
 #ifndef SHARDC_ACTUAL_H
 #define SHARDC_ACTUAL_H
 
-#include "../ir/device.h"
+#include "../devices/device.h"
 
 /* Times are microseconds, and medians over all runs of the program on all ranks. */
 typedef struct {

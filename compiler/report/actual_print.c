@@ -1,9 +1,9 @@
 /* A run beside its plan as text and as JSON: what a step took and was predicted to take, which ops and events differ
  * most, and which rank the others wait for. Relies on: actual.h, report.h (an event's line), figures.h.
  * Relied on by: cli/inspect.c. */
+#include "../plan/figures.h"
+#include "../plan/json_writer.h"
 #include "actual.h"
-#include "figures.h"
-#include "json_writer.h"
 #include "report.h"
 
 #include <math.h>

@@ -4,7 +4,7 @@
 #include "diff.h"
 
 #include "../ir/training.h"
-#include "live.h"
+#include "../plan/live.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 #ifndef SHARDC_DIFF_H
 #define SHARDC_DIFF_H
 
-#include "../ir/plan.h"
+#include "../plan/plan.h"
 
 /* What is true of an event that differs; several may be of one. Events are the same where program and id are. */
 typedef enum {

@@ -1,7 +1,7 @@
 /* Bounds on what differs between two plans, for scripts: `shardc diff --fail-if 'peak>+1%,step>+2%'`.
  * Relies on: diff.h, figures.h. Relied on by: cli/diff.c. */
+#include "../plan/figures.h"
 #include "diff.h"
-#include "figures.h"
 
 #include <math.h>
 #include <stdlib.h>

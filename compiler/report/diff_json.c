@@ -1,7 +1,7 @@
 /* A difference of two plans as JSON: every figure, every row, every event and storage that differs.
  * Relies on: diff.h, json_writer.h. Relied on by: cli/diff.c. */
+#include "../plan/json_writer.h"
 #include "diff.h"
-#include "json_writer.h"
 
 static void put_rows(Json *j, const char *key, const DiffRow *rows, int n) {
     json_open(j, key, '[');

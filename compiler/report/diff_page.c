@@ -1,8 +1,8 @@
 /* Writes the page of two plans, A over B: both as the blocks that the page of a plan has, and what differs between them
  * as a block of its own, which names events and storages by their places in the plans.
  * Relies on: diff.h, live.h, page.h. Relied on by: cli/diff.c. */
+#include "../plan/live.h"
 #include "diff.h"
-#include "live.h"
 #include "page.h"
 
 #include <math.h>

@@ -1,8 +1,8 @@
 /* A difference of two plans as text: figures, sums, and events and storages folded by equal layers ("h.*").
  * Relies on: diff.h, live.h (patterns of paths), figures.h, report.h. Relied on by: cli/diff.c. */
+#include "../plan/figures.h"
+#include "../plan/live.h"
 #include "diff.h"
-#include "figures.h"
-#include "live.h"
 #include "report.h"
 
 #include <math.h>

@@ -1,14 +1,15 @@
 /* `shardc explain` and the table of --explain. What is said is in the plan or follows from it. Which pass made an op is
  * known by its number: each pass notes how many ops had been made when it ended.
- * Relies on: explain.h, report.h (reasons of waits), figures.h, live.h.
+ * Relies on: explain.h, sentences.h (reasons of waits), figures.h, live.h.
  * Relied on by: cli/explain.c and the commands with --explain. */
 #include "explain.h"
+#include "../plan/sentences.h"
 
 #include "../ir/ops.h"
 #include "../ir/patterns.h"
 #include "../ir/training.h"
-#include "figures.h"
-#include "live.h"
+#include "../plan/figures.h"
+#include "../plan/live.h"
 #include "report.h"
 
 #include <math.h>
@@ -164,7 +165,7 @@ static void waits(const Explain *w, int e) {
     const Event *x = &w->p->events[e];
     for (int i = 0; i < x->nwaits; i++) {
         const char *said[REASONS_MOST + 1];
-        int n = report_reasons(w->plan, w->p, x, x->waits[i], NULL, NULL, said);
+        int n = plan_reasons(w->plan, w->p, x, x->waits[i], NULL, NULL, said);
         Str s = {.arena = w->plan->arena};
         for (int k = 0; k < n; k++) str_addf(&s, "%s%s", k ? "; " : "", said[k]);
         line(w, i ? "" : "waits for", "%s, until %s: %s", w->p->events[x->waits[i]].id,

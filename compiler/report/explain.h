@@ -3,7 +3,7 @@
 #ifndef SHARDC_EXPLAIN_H
 #define SHARDC_EXPLAIN_H
 
-#include "../ir/plan.h"
+#include "../plan/plan.h"
 
 /* id: an event or a storage, as `inspect` prints them. program: where it is looked for; NULL: training first, then the
  * others. Ends in a message with the nearest name where there is none. Who made an event, and what decided its place in

@@ -1,8 +1,8 @@
 /* `predict --by`: who holds the bytes that are alive at one moment, as a table: modules, units or single storages.
  * Relies on: live.h, figures.h.
  * Relied on by: text.c. */
-#include "figures.h"
-#include "live.h"
+#include "../plan/figures.h"
+#include "../plan/live.h"
 #include "report.h"
 
 #include <stdlib.h>

@@ -2,8 +2,9 @@
  * Relies on: live.h, figures.h.
  * Relied on by: main.c's commands, through report.h. */
 #include "../ir/training.h"
-#include "figures.h"
-#include "live.h"
+#include "../plan/figures.h"
+#include "../plan/live.h"
+#include "../plan/sentences.h"
 #include "report.h"
 
 #include <fnmatch.h>
@@ -69,7 +70,7 @@ void report_event_line(Str *s, const Plan *p, const PlanProgram *g, const Event 
     }
     for (int i = 0; i < e->nwaits && has(o, COL_WHY); i++) {
         const char *said[REASONS_MOST + 1];
-        int n = report_reasons(p, g, e, e->waits[i], NULL, NULL, said);
+        int n = plan_reasons(p, g, e, e->waits[i], NULL, NULL, said);
         str_addf(s, "%s%s:", i ? ". " : "  why ", g->events[e->waits[i]].id);
         for (int k = 0; k < n; k++) str_addf(s, "%s %s", k ? ";" : "", said[k]);
     }

@@ -1,11 +1,12 @@
 /* Writes a plan as blocks of JSON that the script of a page reads, and fills a page's file in.
- * Relies on: live.h, report.h (reasons of waits), ops.h (names of operands), the assembler's .incbin.
+ * Relies on: live.h, sentences.h (reasons of waits), ops.h (names of operands), the assembler's .incbin.
  * Relied on by: page.c, diff_page.c. */
+#include "../plan/sentences.h"
 #include "page.h"
 
 #include "../ir/ops.h"
 #include "../ir/training.h"
-#include "live.h"
+#include "../plan/live.h"
 #include "report.h"
 #include "visible.h"
 
@@ -103,7 +104,7 @@ static void waits(Blocks *w, const PlanProgram *g, const Event *x) {
     str_add(&w->s, ",[");
     for (int i = 0; i < x->nwaits; i++) {
         const char *said[REASONS_MOST + 1];
-        int n = report_reasons(w->plan, g, x, x->waits[i], NULL, NULL, said);
+        int n = plan_reasons(w->plan, g, x, x->waits[i], NULL, NULL, said);
         str_add(&w->s, i ? ",[" : "[");
         for (int k = 0; k < n; k++) {
             if (k) str_add(&w->s, ",");

@@ -1,10 +1,10 @@
-/* What people read: predictions, schedules and findings as text or JSON; the plan's JSON, both ways.
- * Relies on: plan.h, cJSON.
- * Relied on by: main.c, emit (plan.json), the tests. */
+/* What people read: predictions, schedules and findings as text or JSON.
+ * Relies on: plan.h, verify.h.
+ * Relied on by: cli/, the tests. */
 #ifndef SHARDC_REPORT_H
 #define SHARDC_REPORT_H
 
-#include "../ir/plan.h"
+#include "../plan/plan.h"
 #include "../verify/verify.h"
 
 /* What a line of `inspect` says of an event beside its id. */
@@ -37,13 +37,6 @@ typedef struct {
     unsigned columns;                      /* a bit a Column */
 } ReportOptions;
 
-/* Why event x of p waits for an awaited event: sentences without a full stop, into said; returns how many, 1 or more. A
- * storage is called what name(names, storage) says, or as in the plan where name is NULL. */
-enum { REASONS_MOST = 2 }; /* storages that reasons name; the order of collectives may be one more reason */
-typedef const char *StorageName(const void *names, int storage);
-int report_reasons(const Plan *plan, const PlanProgram *p, const Event *x, int awaited, StorageName *name,
-                   const void *names, const char *said[REASONS_MOST + 1]);
-
 /* predict --by, --at: who holds what at one moment of a program. */
 typedef enum { BY_NOTHING, BY_MODULE, BY_UNIT, BY_STORAGE } Holding;
 typedef struct {
@@ -54,8 +47,6 @@ Moment report_moment(const Plan *p,
                      const char *at); /* "peak" or NULL, "forward": the end of micro's, an event of micro */
 void report_holders_text(FILE *f, const Plan *p, Moment m, Holding by);
 
-extern const char *const unused_keys[N_UNUSED];        /* in JSON */
-const char *report_unused(const Plan *p, Unused kind); /* one line, without its end; NULL: there is none */
 void report_predict_text(FILE *f, const Plan *p, Moment m, bool color);
 /* Where a plan does not fit. Bytes of the device's arena, microseconds of a step. */
 typedef struct {
@@ -67,9 +58,8 @@ typedef struct {
 } Advice;
 void report_advice_text(FILE *f, const Plan *p, const Advice *x);
 void report_predict_json(FILE *f, const Plan *p, const Advice *x); /* x NULL: it fits */
-bool report_fits(const Plan *p);
-void report_printable(FILE *f, const char *s); /* control characters as ? */
-const char *report_target(const Plan *p);      /* "cpu", "cuda (h200)" */
+void report_printable(FILE *f, const char *s);                     /* control characters as ? */
+const char *report_target(const Plan *p);                          /* "cpu", "cuda (h200)" */
 /* The policy files over the model's own policies, what each changes, and the options that no longer say what holds:
  * "8b.lua: recompute, offload; in place of offload=none recompute=none". "": there are none. */
 const char *report_policies(const Plan *p);
@@ -82,20 +72,8 @@ void report_trace(FILE *f, const Plan *p);
 void report_findings_text(FILE *f, const Plan *p, const Findings *v);
 void report_times_text(FILE *f, const Plan *p, const Findings *late); /* of training programs; bounds that they miss */
 void report_findings_json(FILE *f, const Plan *p, const Findings *v, const Findings *late);
-enum { PLAN_VERSION = 5 }; /* rises when what a plan must say changes; 5: what each event is for */
 /* Where a plan's times come from and how far off they may be: "measured kernels, ±5 %"; "": not known. */
 const char *report_trust(Arena *a, const Plan *p);
-void plan_write_json(FILE *f, const Plan *p);
 void report_tasks(FILE *f, const Plan *p); /* its kernels, for sc_calibrate; not of a plan read from JSON */
-/* From a plan.json, or a binary built by shardc (the plan is embedded between the markers SHARDC_PLAN_BEGIN/END).
- * Checks every field; a damaged file ends in one diagnostic that names path and position. */
-Plan *plan_read(Arena *a, const char *path);
-Plan *plan_read_text(Arena *a, const char *text, size_t n, const char *path);
-/* The fuzzing entry: returns NULL and says what is wrong (line 0: unknown) where the others exit. */
-typedef struct {
-    const char *text;
-    int line;
-} PlanError;
-Plan *plan_parse(Arena *a, const char *text, size_t n, PlanError *e);
 
 #endif

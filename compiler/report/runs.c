@@ -3,8 +3,8 @@
  * Relied on by: cli/report.c. */
 #include "runs.h"
 
-#include "figures.h"
-#include "json_writer.h"
+#include "../plan/figures.h"
+#include "../plan/json_writer.h"
 #include "visible.h"
 
 #include <math.h>

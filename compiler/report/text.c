@@ -1,17 +1,12 @@
 /* `predict` as text: does it fit, what is the peak made of, how long is a step.
  * Relies on: live.h, figures.h.
  * Relied on by: main.c's commands, through report.h. */
-#include "figures.h"
-#include "live.h"
+#include "../plan/figures.h"
+#include "../plan/live.h"
+#include "../plan/sentences.h"
 #include "report.h"
 
 enum { MAX_HOLDERS = 4 };
-
-bool report_fits(const Plan *p) {
-    double tolerance;
-    return p->device_usable <= 0 ||
-           (double)p->arena_bytes[ARENA_DEVICE] + live_library_bytes(p, &tolerance) <= p->device_usable;
-}
 
 static void fits_line(FILE *f, const Plan *p, bool colored) {
     Arena *a = p->arena;
@@ -21,7 +16,7 @@ static void fits_line(FILE *f, const Plan *p, bool colored) {
                 p->target, figure_bytes(a, need));
         return;
     }
-    bool yes = report_fits(p);
+    bool yes = live_fits(p);
     double spare = p->device_usable - need;
     ByteUnit u = figure_byte_unit(p->device_usable), v = figure_byte_unit(yes ? spare : -spare);
     const char *color = !colored ? "" : yes ? "\033[1;32m" : "\033[1;31m";
@@ -169,7 +164,7 @@ void report_predict_text(FILE *f, const Plan *p, Moment m, bool color) {
     }
     step_line(f, p);
     for (Unused k = 0; k < N_UNUSED; k++)
-        if (p->unused[k].n) fprintf(f, "  unused   %s\n", report_unused(p, k));
+        if (p->unused[k].n) fprintf(f, "  unused   %s\n", plan_unused(p, k));
 }
 
 void report_advice_text(FILE *f, const Plan *p, const Advice *x) {

@@ -1,8 +1,8 @@
 /* `inspect --format trace`: the schedule as it is predicted, in the JSON trace-event format that Perfetto and
  * chrome://tracing read. Event names and args are those of a run's --trace. Nothing but the counters is held in memory.
  * Relies on: json_writer.h, live.h. Relied on by: cli/inspect.c, through report.h. */
-#include "json_writer.h"
-#include "live.h"
+#include "../plan/json_writer.h"
+#include "../plan/live.h"
 #include "report.h"
 
 #include <inttypes.h>

@@ -4,9 +4,9 @@
 #ifndef SHARDC_SCHEDULE_H
 #define SHARDC_SCHEDULE_H
 
-#include "../ir/device.h"
-#include "../ir/plan.h"
+#include "../devices/device.h"
 #include "../pack/clock.h"
+#include "../plan/plan.h"
 
 typedef struct {
     int from, to; /* events, from before to in issue order */

@@ -4,7 +4,7 @@
 #ifndef SHARDC_VERIFY_H
 #define SHARDC_VERIFY_H
 
-#include "../ir/plan.h"
+#include "../plan/plan.h"
 
 typedef struct {
     const char *rule; /* "read-before-write", "race", "overlap", "collective-order", "update-once", "succession",

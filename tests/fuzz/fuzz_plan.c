@@ -2,6 +2,7 @@
  * written, and that reads back as the same text. A plan.json makes a good corpus.
  * Relies on: compiler/report, compiler/verify, libFuzzer.
  * Relied on by: make fuzz. */
+#include "../../compiler/plan/plan_json.h"
 #include "../../compiler/report/report.h"
 
 #include "mutate_json.h"

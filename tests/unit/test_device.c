@@ -2,8 +2,8 @@
  * Relies on: Criterion; devices/, cost/.
  * Relied on by: make unit. */
 #include "cost/timeline.h"
+#include "devices/device.h"
 #include "dies.h"
-#include "ir/device.h"
 #include "lower/lower.h"
 
 #include <criterion/criterion.h>

@@ -1,6 +1,8 @@
 /* The plan's JSON, both ways: what is written reads back the same, and no damaged plan does more than one diagnostic.
  * Relies on: small_plan.h, report.
  * Relied on by: make test. */
+#include "plan/live.h"
+#include "plan/plan_json.h"
 #include "small_plan.h"
 
 #include <criterion/criterion.h>
@@ -89,7 +91,7 @@ Test(plan_json, round_trip_of_corner_cases) {
     same(p);
     cr_expect(strstr(printed(predict, p), "unknown"));
     p->device_usable = 1000;
-    cr_expect_not(report_fits(p));
+    cr_expect_not(live_fits(p));
     cr_expect(strstr(printed(predict, p), "NO, short of 6.0 KiB"));
 }
 

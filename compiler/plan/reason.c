@@ -1,7 +1,7 @@
 /* Says why a wait is there, from the accesses of the plan: what the awaited event has written or read, whose bytes are
  * taken over, or the order of collectives. A wait covers what its stream ran before, so the reason may be an earlier
- * event. Relies on: report.h. Relied on by: inspect.c, emit/step.c. */
-#include "report.h"
+ * event. Relies on: sentences.h. Relied on by: report/, emit/step.c. */
+#include "sentences.h"
 
 typedef struct {
     const Plan *plan;
@@ -46,8 +46,8 @@ static void add_event(Reasons *r, const Event *x, const Event *w) {
     }
 }
 
-int report_reasons(const Plan *plan, const PlanProgram *p, const Event *x, int awaited, StorageName *name,
-                   const void *names, const char *said[REASONS_MOST + 1]) {
+int plan_reasons(const Plan *plan, const PlanProgram *p, const Event *x, int awaited, StorageName *name,
+                 const void *names, const char *said[REASONS_MOST + 1]) {
     Reasons r = {.plan = plan, .p = p, .name = name, .names = names, .said = said};
     const Event *w = &p->events[awaited];
     add_event(&r, x, w);

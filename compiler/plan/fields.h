@@ -1,10 +1,10 @@
-/* What the objects of plan.json hold, member by member: json.c writes them by this table, read.c reads them.
+/* What the objects of plan.json hold, member by member: write.c writes them by this table, read.c reads them.
  * Relies on: plan.h.
- * Relied on by: json.c, read.c. */
+ * Relied on by: write.c, read.c. */
 #ifndef SHARDC_FIELDS_H
 #define SHARDC_FIELDS_H
 
-#include "../ir/plan.h"
+#include "plan.h"
 
 /* An object of plan.json, or a run of its members, and the struct that holds them. */
 typedef enum {
@@ -47,7 +47,8 @@ typedef struct {
     size_t at; /* in the struct */
 } Field;
 
-const Field *fields_of(Object o);            /* the first of its members; the others follow */
-const char *fields_word(FieldType t, int k); /* of an enum's value k; NULL: it has none */
+const Field *fields_of(Object o);               /* the first of its members; the others follow */
+extern const char *const unused_keys[N_UNUSED]; /* of Plan.unused, in an object of their own */
+const char *fields_word(FieldType t, int k);    /* of an enum's value k; NULL: it has none */
 
 #endif

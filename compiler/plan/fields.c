@@ -1,6 +1,6 @@
-/* What the objects of plan.json hold, member by member: json.c writes them by this table, read.c reads them.
+/* What the objects of plan.json hold, member by member: write.c writes them by this table, read.c reads them.
  * Relies on: plan.h.
- * Relied on by: json.c, read.c. */
+ * Relied on by: write.c, read.c. */
 #include "fields.h"
 
 static const Field fields[] = {
@@ -83,3 +83,5 @@ const char *fields_word(FieldType t, int k) {
     default: return NULL;
     }
 }
+
+const char *const unused_keys[N_UNUSED] = {"parameters", "inputs", "modules"};

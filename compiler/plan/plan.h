@@ -1,10 +1,10 @@
-/* The plan: what a compilation has decided, as plan.json holds it. order, place, wait, verify, simulate, the reports
- * and the emitter meet here. Relies on: base, and ir.h for enums. Relied on by: passes from order on, verify (which
- * sees nothing else), report/, emit/. */
+/* The plan: what a compilation has decided, as plan.json holds it. order, place, sync, verify, simulate, the reports
+ * and the emitter meet here. Relies on: ir.h. Relied on by: devices/ and lower/ (their headers), the passes from order
+ * on, verify/ (which sees nothing else), report/, emit/. */
 #ifndef SHARDC_PLAN_H
 #define SHARDC_PLAN_H
 
-#include "ir.h"
+#include "../ir/ir.h"
 
 typedef enum { ARENA_DEVICE, ARENA_HOST, N_ARENAS } ArenaKind;
 
@@ -142,6 +142,10 @@ typedef struct {
 /* Where v's bytes lie: index in Plan.storages, -1: nowhere. */
 static inline int plan_storage(const Plan *p, const Value *v) {
     return p->storage_of[value_root(v)->id];
+}
+
+static inline const char *plan_event_id(const PlanProgram *g, int e) { /* NULL: there is no such event */
+    return e >= 0 && e < g->n ? g->events[e].id : NULL;
 }
 
 /* Succession of programs that a binary may run: verify proves each, the runtime follows it. */

@@ -1,6 +1,6 @@
 /* Writes JSON in one pass, a piece at a time: commas and quotes are its business, and little of the text is ever held.
  * Relies on: base.
- * Relied on by: json.c, trace.c. */
+ * Relied on by: plan_json.h, report/. */
 #ifndef SHARDC_JSON_WRITER_H
 #define SHARDC_JSON_WRITER_H
 

@@ -1,6 +1,6 @@
 /* Figures as people read them: bytes in one unit for a whole report, times, counts with separators.
  * Relies on: base.
- * Relied on by: text.c, inspect.c. */
+ * Relied on by: report/, cli/. */
 #ifndef SHARDC_FIGURES_H
 #define SHARDC_FIGURES_H
 

@@ -1,6 +1,6 @@
-/* What is alive when, and who holds it: sums over a plan's storages that the reports print.
+/* What is alive when, and who holds it: sums over a plan's storages, and figures of a step.
  * Relies on: plan.h.
- * Relied on by: text.c, holders.c, inspect.c, json.c. */
+ * Relied on by: write.c, unused.c, planner/, emit/tables.c, report/, cli/. */
 #include "live.h"
 
 #include <ctype.h>
@@ -105,4 +105,10 @@ double live_library_bytes(const Plan *p, double *tolerance) {
         *tolerance += p->library[i].tolerance;
     }
     return bytes;
+}
+
+bool live_fits(const Plan *p) {
+    double tolerance;
+    return p->device_usable <= 0 ||
+           (double)p->arena_bytes[ARENA_DEVICE] + live_library_bytes(p, &tolerance) <= p->device_usable;
 }

@@ -1,11 +1,11 @@
 /* Device profiles: what a device can do, read from devices/<name>.lua.
- * Relies on: base, the Lua sandbox (a profile is a Lua table).
- * Relied on by: passes (simulate, order), reports, plan. */
+ * Relies on: ops.h, plan.h.
+ * Relied on by: lower/lower.h, cost/, schedule/, planner/, report/actual.h, cli/. */
 #ifndef SHARDC_DEVICE_H
 #define SHARDC_DEVICE_H
 
-#include "ops.h"
-#include "plan.h"
+#include "../ir/ops.h"
+#include "../plan/plan.h"
 
 /* What was measured of an op's kernel. Points of a curve are in ascending order of bytes, and so are their times. */
 typedef struct {

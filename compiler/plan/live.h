@@ -1,10 +1,10 @@
-/* What is alive when, and who holds it: sums over a plan's storages that the reports print.
+/* What is alive when, and who holds it: sums over a plan's storages, and figures of a step.
  * Relies on: plan.h.
- * Relied on by: text.c, holders.c, inspect.c, json.c. */
+ * Relied on by: write.c, unused.c, planner/, emit/tables.c, report/, cli/. */
 #ifndef SHARDC_LIVE_H
 #define SHARDC_LIVE_H
 
-#include "../ir/plan.h"
+#include "plan.h"
 
 typedef struct {
     int64_t of[N_CLASSES], total;
@@ -43,5 +43,6 @@ StepFigures live_step(const Plan *p);
 int live_runs(const Plan *p, int program); /* how often a step runs it */
 
 double live_library_bytes(const Plan *p, double *tolerance);
+bool live_fits(const Plan *p); /* arena and library into the device */
 
 #endif

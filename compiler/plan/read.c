@@ -3,7 +3,7 @@
  * Relied on by: every command that takes a plan, the tests, the fuzzer (plan_parse). */
 #include "../ir/training.h"
 #include "fields.h"
-#include "report.h"
+#include "plan_json.h"
 
 #include <cjson/cJSON.h>
 #include <ctype.h>

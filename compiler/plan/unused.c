@@ -1,8 +1,8 @@
 /* What a model declares and no program uses, as lines: names that differ in numbers alone are folded, "h.0-11.b (12)".
  * Relies on: live.h (live_path_pattern).
- * Relied on by: text.c, json.c, emit/tables.c: the start of a run prints the same lines. */
+ * Relied on by: report/text.c, emit/tables.c: the start of a run prints the same lines. */
 #include "live.h"
-#include "report.h"
+#include "sentences.h"
 
 #include <stdlib.h>
 
@@ -80,7 +80,7 @@ static Folds folds_of(Arena *a, const Paths *paths) {
     return out;
 }
 
-const char *report_unused(const Plan *p, Unused kind) {
+const char *plan_unused(const Plan *p, Unused kind) {
     static const char *const words[N_UNUSED] = {"parameters that the loss does not reach", "inputs that nothing reads",
                                                 "modules that are never called"};
     Folds folds = folds_of(p->arena, &p->unused[kind]);
