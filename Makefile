@@ -49,7 +49,7 @@ $(B)/compiler/commit: FORCE
 $(B)/compiler/base/version.o: $(B)/compiler/commit
 $(B)/compiler/base/version.o: CPPF += $(if $(COMMIT),-DSHARDC_COMMIT='" (commit $(COMMIT))"')
 $(addprefix $(B)/compiler/report/,page.o page_blocks.o diff_page.o): $(wildcard compiler/report/page/*)
-$(B)/runtime/page/run_page.o: $(wildcard runtime/page/*)
+$(addprefix $(B)/runtime/page/,run_page.o toolkit.o): $(wildcard runtime/page/*)
 
 $(B)/libshardc.a: $(COMPILER_OBJ)
 	@rm -f $@ && ar qcs $@ $^

@@ -8,12 +8,12 @@
 #include <math.h>
 #include <stdlib.h>
 
-PAGE_EMBED(html, "diff.html");
-PAGE_EMBED(style, "diff.css");
-PAGE_EMBED(model, "diff.js");
-PAGE_EMBED(draw, "diff_draw.js");
-PAGE_EMBED(details, "diff_details.js");
-PAGE_EMBED(main, "diff_page.js");
+PAGE_EMBED(html, "compiler/report/page/diff.html");
+PAGE_EMBED(style, "compiler/report/page/diff.css");
+PAGE_EMBED(model, "compiler/report/page/diff.js");
+PAGE_EMBED(draw, "compiler/report/page/diff_draw.js");
+PAGE_EMBED(details, "compiler/report/page/diff_details.js");
+PAGE_EMBED(main, "compiler/report/page/diff_page.js");
 
 typedef struct {
     Arena *a;

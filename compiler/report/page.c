@@ -1,14 +1,14 @@
 /* Writes the page of a plan: the files of report/page/, and the plan as blocks of JSON that the page's script reads.
- * Relies on: page_blocks.c, the assembler's .incbin, run from the repository's root.
+ * Relies on: page_blocks.c, runtime/page/toolkit.h.
  * Relied on by: cli/inspect.c. */
 #include "page.h"
 
 #include <stdlib.h>
 
-PAGE_EMBED(html, "page.html");
-PAGE_EMBED(draw, "draw.js");
-PAGE_EMBED(details, "details.js");
-PAGE_EMBED(main, "page.js");
+PAGE_EMBED(html, "compiler/report/page/page.html");
+PAGE_EMBED(draw, "compiler/report/page/draw.js");
+PAGE_EMBED(details, "compiler/report/page/details.js");
+PAGE_EMBED(main, "compiler/report/page/page.js");
 
 typedef struct {
     const Plan *plan;

@@ -1,5 +1,5 @@
-/* Writes a plan as blocks of JSON that the script of a page reads, and fills a page's file in.
- * Relies on: live.h, sentences.h (reasons of waits), ops.h (names of operands), the assembler's .incbin.
+/* Writes a plan as blocks of JSON that the script of a page reads.
+ * Relies on: live.h, sentences.h (reasons of waits), ops.h (names of operands).
  * Relied on by: page.c, diff_page.c. */
 #include "../plan/sentences.h"
 #include "page.h"
@@ -8,18 +8,16 @@
 #include "../ir/training.h"
 #include "../plan/live.h"
 #include "report.h"
-#include "visible.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-PAGE_EMBED(css, "page.css");
-PAGE_EMBED(plan, "plan.js");
-PAGE_EMBED(elements, "elements.js");
-PAGE_EMBED(axis, "axis.js");
-PAGE_EMBED(view, "view.js");
+PAGE_EMBED(css, "compiler/report/page/page.css");
+PAGE_EMBED(plan, "compiler/report/page/plan.js");
+PAGE_EMBED(elements, "compiler/report/page/elements.js");
+PAGE_EMBED(axis, "compiler/report/page/axis.js");
+PAGE_EMBED(view, "compiler/report/page/view.js");
 
-/* ── JSON that may stand between <script> and </script>: no byte of a string can end the element ─────────────────── */
 typedef struct {
     const Plan *plan;
     const Actual *actual; /* or NULL */
@@ -32,21 +30,9 @@ typedef struct {
 } Blocks;
 
 void page_string(Str *s, const char *text) {
+    PageCharacter shown;
     str_add(s, "\"");
-    for (size_t n; *text; text += n) {
-        unsigned char c = (unsigned char)*text;
-        n = 1;
-        if (c == '<' || c == '>' || c == '&' || c == '"' || c == '\\' || c < 0x20 || c == 0x7f)
-            str_addf(s, "\\u%04x", c);
-        else if (c < 0x80)
-            str_bytes(s, text, 1);
-        else {
-            n = sc_visible_character((const unsigned char *)text, strlen(text));
-            str_add(s, n ? "" : "\\ufffd"); /* a path need not be UTF-8, JSON must be */
-            str_bytes(s, text, n);
-            n += !n;
-        }
-    }
+    for (size_t n, read; (read = page_character(text, shown, &n)); text += read) str_bytes(s, shown, n);
     str_add(s, "\"");
 }
 
@@ -487,20 +473,6 @@ int page_first_shown(const Plan *p) {
     for (int i = 0; i < p->nprograms; i++)
         if (program_trains(&p->programs[i])) return i;
     return live_largest_program(p, ARENA_DEVICE);
-}
-
-void page_fill(FILE *f, PageText page, void (*part)(FILE *f, char mark, const void *of), const void *of) {
-    for (char *at = page.text, *end = page.text + page.n; at < end;) {
-        char *mark = strstr(at, "@@");
-        page_put(f, (PageText){at, (size_t)((mark ? mark : end) - at)});
-        if (!mark) break;
-        at = mark + 3;
-        part(f, mark[2], of);
-    }
-}
-
-void page_put(FILE *f, PageText text) {
-    fwrite(text.text, 1, text.n, f);
 }
 
 void page_shared(FILE *f, char mark) {

@@ -239,10 +239,7 @@ class Chart {
 }
 
 function ticksOf(from, to, count) {
-  const least = (to - from) / count;
-  let step = 10 ** Math.floor(Math.log10(least));
-  step *= [1, 2, 5, 10].find(f => step * f >= least * .999) || 10;
-  const ticks = [];
+  const step = tickStep((to - from) / count), ticks = [];
   for (let k = Math.ceil(from / step); k * step <= to; k++) ticks.push(Number((k * step).toPrecision(12)));
   return ticks;
 }

@@ -86,7 +86,6 @@ function extent(d, axis) {
 }
 
 // ── figures as people read them ──
-function grouped(x) { return Math.round(x).toLocaleString("en-US"); }
 function numberText(x) {
   if (x === null || x === undefined) return "—";
   const size = Math.abs(x);
@@ -99,10 +98,6 @@ function secondsText(x) {
   if (x >= 60) return Math.floor(x / 60) + " min " + String(Math.floor(x % 60)).padStart(2, "0") + " s";
   if (x >= .9995) return x.toPrecision(4) + " s";
   return x >= .9995e-3 ? (x * 1e3).toPrecision(4) + " ms" : (x * 1e6).toPrecision(4) + " us";
-}
-function bytesText(x) {
-  for (const [one, name] of [[2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]]) if (x >= .9995 * one) return (x / one).toFixed(1) + " " + name;
-  return x.toFixed(0) + " B";
 }
 function valueText(figure, x) { return x === null || x === undefined ? "—" : figure.unit === "s" ? secondsText(x) : numberText(x); }
 function axisText(axis, x, samples) {

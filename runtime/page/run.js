@@ -1,22 +1,8 @@
 // ── run.js: puts the page together: state, what the pointer and the keyboard do, when to draw. ──────────────────────────────
 
-const $ = id => document.getElementById(id);
 const data = readRuns($("runs").textContent);
 const state = { data, axis: "step", x0: 0, x1: 1, smooth: 0, log: false, cursor: null, range: null, colour: null };
-const timing = { frames: [] }; // for the tests: milliseconds of each frame
 let charts = [];
-
-// make("td", { class: "number" }, "12", element, ...): strings become text nodes.
-function make(tag, attributes, ...children) {
-  const element = document.createElement(tag);
-  for (const [key, value] of Object.entries(attributes || {}))
-    if (typeof value === "function") element.addEventListener(key, value);
-    else if (value !== false && value !== undefined) element.setAttribute(key, value === true ? "" : value);
-  element.append(...children.filter(c => c !== null && c !== undefined && c !== false));
-  return element;
-}
-function named(text) { return make("span", { class: "name", title: text }, text); }
-function say(text) { $("said").textContent = text; }
 
 // ── the head ──
 function head() {
@@ -77,7 +63,7 @@ function totals() {
   const rows = [], row = (key, name, of) => {
     const cells = data.runs.map(of);
     if (cells.every(c => c === null || c === undefined)) return;
-    rows.push(make("tr", {}, make("th", { scope: "row" }, named(name)), ...cells.map((c, i) => cell(data.runs[i], c && { "data-key": key, "data-value": c[0], title: c[2] }, c && c[1]))));
+    rows.push(make("tr", {}, make("th", { scope: "row" }, named(name, name)), ...cells.map((c, i) => cell(data.runs[i], c && { "data-key": key, "data-value": c[0], title: c[2] }, c && c[1]))));
   };
   const value = (x, text, title) => x > 0 || x < 0 || x === 0 ? [x, text, title] : null, bytes = x => x > 0 ? [x, bytesText(x), grouped(x) + " B"] : null;
   const settings = [...new Set(data.runs.flatMap(run => run.last ? run.last.settings.map(s => s[0]) : []))].map(name => [name, data.runs.map(run => run.last && (run.last.settings.find(s => s[0] === name) || [])[1])]);
@@ -112,7 +98,7 @@ function totals() {
     if (f.metric || ["grad_norm", "lr", "scale"].includes(f.key))
       row((f.metric ? "metric " : "last ") + f.key, f.title + ", last", run => { const c = columnOf(run, f); return !c || !c.n ? null : c.last === null ? ["null", "not finite"] : [c.last, numberText(c.last)]; });
   settings.filter(s => !differs(s)).forEach(setting);
-  $("totals").replaceChildren(make("thead", {}, make("tr", {}, make("td"), ...data.runs.map(run => make("th", { scope: "col" }, named(run.label))))), make("tbody", {}, ...rows));
+  $("totals").replaceChildren(make("thead", {}, make("tr", {}, make("td"), ...data.runs.map(run => make("th", { scope: "col" }, named(run.label, run.label))))), make("tbody", {}, ...rows));
 }
 
 // ── charts ──
@@ -138,24 +124,13 @@ function arrange() {
   request();
 }
 
-let asked = false;
-function request() {
-  if (asked) return;
-  asked = true;
-  requestAnimationFrame(() => {
-    asked = false;
-    paint();
-  });
-}
-function paint() {
-  const from = performance.now();
+function drawAll() {
   for (const chart of charts) {
     const box = chart.canvas.getBoundingClientRect();
     if (printing || box.bottom > -300 && box.top < innerHeight + 300) chart.draw();
   }
-  timing.frames.push(performance.now() - from);
-  if (timing.frames.length > 1000) timing.frames.shift();
 }
+function seen() { return [state.x0, state.x1]; }
 
 // ── at the cursor: every figure of every run that is shown ──
 let readingAsked = false;
@@ -168,12 +143,12 @@ function reading() {
     $("at-title").textContent = cursor === null ? "At the cursor" : "At " + axisText(axis, cursor, runs.length && runs[0].samples);
     if (cursor === null || !runs.length)
       return $("at").replaceChildren(make("tbody", {}, make("tr", {}, make("td", { class: "dim" }, "Point at a curve, or press full stop."))));
-    const rows = charts.map(chart => make("tr", {}, make("th", { scope: "row" }, named(chart.figure.title)), ...runs.map(run => {
+    const rows = charts.map(chart => make("tr", {}, make("th", { scope: "row" }, named(chart.figure.title, chart.figure.title)), ...runs.map(run => {
       const at = chart.value(run, cursor);
       return cell(run, at && { "data-figure": chart.figure.key, "data-table": chart.figure.table, "data-step": at.last, "data-value": at.value === null ? "null" : at.value, title: spanText(chart, at) },
         at && valueText(chart.figure, at.value));
     })));
-    $("at").replaceChildren(make("thead", {}, make("tr", {}, make("td"), ...runs.map(run => make("th", { scope: "col" }, named(run.label))))), make("tbody", {}, ...rows));
+    $("at").replaceChildren(make("thead", {}, make("tr", {}, make("td"), ...runs.map(run => make("th", { scope: "col" }, named(run.label, run.label))))), make("tbody", {}, ...rows));
     fit($("at"));
   });
 }
@@ -272,10 +247,9 @@ function pointers(chart) {
   canvas.addEventListener("pointercancel", () => { drag = state.range = null; request(); });
   canvas.addEventListener("pointerleave", () => { $("tip").hidden = true; });
   canvas.addEventListener("dblclick", whole);
-  // As in the page of a plan: ctrl zooms, shift pans; a plain wheel scrolls the page.
-  canvas.addEventListener("wheel", event => {
-    const turn = event.deltaMode ? 30 : 1, dx = (event.shiftKey ? event.deltaX || event.deltaY : event.deltaX) * turn;
-    if (event.ctrlKey || event.metaKey) zoom(Math.exp(Math.max(-200, Math.min(200, event.deltaY * turn)) * .004), chart.at(Math.max(at(event), LEFT)));
+  canvas.addEventListener("wheel", event => { // a plain wheel scrolls the page
+    const { zooms, factor, dx } = turnOf(event);
+    if (zooms) zoom(factor, chart.at(Math.max(at(event), LEFT)));
     else if (dx) pan(dx * (state.x1 - state.x0) / (chart.width - LEFT - RIGHT));
     else return;
     event.preventDefault();
@@ -286,43 +260,16 @@ function pointers(chart) {
 function sheet(open) { document.querySelector("aside").classList.toggle("sheet", open); }
 
 function hover(chart, px, event) {
-  const inside = px >= LEFT && px <= chart.width - RIGHT, tip = $("tip");
+  const inside = px >= LEFT && px <= chart.width - RIGHT;
   if (inside) setCursor(chart.at(px));
-  tip.hidden = !inside;
-  if (!inside) return;
-  tip.textContent = axisText(state.axis, state.cursor, data.runs[0].samples) + "\n" + tipText(chart);
-  tip.style.left = Math.max(4, Math.min(event.clientX + 14, innerWidth - tip.offsetWidth - 6)) + "px";
-  tip.style.top = (event.clientY + 18 + tip.offsetHeight > innerHeight ? event.clientY - 10 - tip.offsetHeight : event.clientY + 18) + "px";
+  showTip(inside ? axisText(state.axis, state.cursor, data.runs[0].samples) + "\n" + tipText(chart) : "", event, innerWidth);
 }
 
-// ── keyboard ──
-function keys() {
-  const middle = () => state.cursor !== null ? state.cursor : (state.x0 + state.x1) / 2, part = by => (state.x1 - state.x0) * by, axes = ["step", "position", "time"];
-  const actions = {
-    w: () => zoom(1 / 1.25, middle()), s: () => zoom(1.25, middle()), a: () => pan(-part(.12)), d: () => pan(part(.12)), ArrowLeft: () => pan(-part(.12)), ArrowRight: () => pan(part(.12)),
-    ",": () => step(-1), ".": () => step(1), l: () => setLog(!state.log), x: () => setAxis(axes[(axes.indexOf(state.axis) + 1) % 3]), 0: whole, "?": () => $("help").showModal(),
-    Escape: () => { $("tip").hidden = true; setCursor(null); sheet(false); }, "+": () => zoom(1 / 1.25, middle()), "-": () => zoom(1.25, middle()),
-  };
-  document.addEventListener("keydown", event => {
-    if (event.ctrlKey || event.metaKey || event.altKey || $("help").open) return;
-    const target = event.target, typing = /^(INPUT|SELECT|TEXTAREA)$/.test(target.tagName), arrow = event.key.startsWith("Arrow");
-    if (typing || arrow && target.tagName !== "CANVAS" && target !== document.body) return;
-    const action = actions[event.key.length === 1 ? event.key.toLowerCase() : event.key];
-    if (!action) return;
-    event.preventDefault();
-    action();
-  });
-}
-
-// ── light and dark ──
-function theme(name) {
-  document.documentElement.dataset.theme = name;
-  $("theme").textContent = name === "dark" ? "Light" : "Dark";
-  const style = getComputedStyle(document.documentElement), get = key => style.getPropertyValue("--" + key).trim();
+function recoloured() {
+  const get = colours();
   state.colour = Object.fromEntries(["ground", "text", "dim", "line", "cursor"].map(key => [key, get(key)]));
   state.colour.runs = [0, 1, 2, 3, 4, 5, 6, 7].map(i => get("run-" + i));
   legend();
-  request();
 }
 
 // ── a page that a program writes anew while it runs: loaded again if asked to, with the view as it was ──
@@ -355,32 +302,20 @@ function follow() {
   if (data.going && kept) set(true);
 }
 
-let printing = false;
 function start() {
-  const dark = matchMedia("(prefers-color-scheme: dark)");
-  theme(dark.matches ? "dark" : "light");
-  dark.addEventListener("change", () => theme(dark.matches ? "dark" : "light"));
+  const axes = ["step", "position", "time"];
+  viewing(() => {});
   head();
   build();
   memoryPanel();
   totals();
-  keys();
+  keys({ ",": () => step(-1), ".": () => step(1), l: () => setLog(!state.log), x: () => setAxis(axes[(axes.indexOf(state.axis) + 1) % 3]),
+    Escape: () => { setCursor(null); sheet(false); } });
   $("axis").addEventListener("change", event => setAxis(event.target.value));
   $("smooth").addEventListener("input", event => setSmooth(event.target.value));
   $("log").addEventListener("click", () => setLog(!state.log));
   $("whole").addEventListener("click", whole);
-  $("theme").addEventListener("click", () => theme(document.documentElement.dataset.theme === "dark" ? "light" : "dark"));
-  $("help-open").addEventListener("click", () => $("help").showModal());
-  $("help-close").addEventListener("click", () => $("help").close());
   $("sheet-close").addEventListener("click", () => sheet(false));
-  let before = "";
-  addEventListener("beforeprint", () => {
-    before = document.documentElement.dataset.theme;
-    printing = true;
-    theme("light");
-    paint();
-  });
-  addEventListener("afterprint", () => { printing = false; theme(before); arrange(); });
   addEventListener("scroll", request, { passive: true });
   whole();
   arrange();

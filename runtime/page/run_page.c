@@ -1,49 +1,24 @@
 /* Writes the page of runs: the files of this folder, and the logs as one block of JSON that the page's script reads.
- * Relies on: run_log.h, visible.h, the assembler's .incbin, run from the repository's root.
+ * Relies on: run_log.h, toolkit.h.
  * Relied on by: those whom run_log.h names. */
-#include "../visible.h"
 #include "run_log.h"
+#include "toolkit.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* ── the files ───────────────────────────────────────────────────────────────────────────────────────────────────────
- */
-#define EMBED(symbol, file)                                                                                            \
-    __asm__(".section .rodata\n"                                                                                       \
-            "run_page_" #symbol ":\n"                                                                                  \
-            ".incbin \"runtime/page/" file "\"\n"                                                                      \
-            "run_page_" #symbol "_end:\n"                                                                              \
-            ".byte 0\n"                                                                                                \
-            ".previous\n");                                                                                            \
-    extern const char run_page_##symbol[], run_page_##symbol##_end[]
+PAGE_EMBED(html, "runtime/page/run.html");
+PAGE_EMBED(css, "runtime/page/run.css");
+PAGE_EMBED(data, "runtime/page/data.js");
+PAGE_EMBED(chart, "runtime/page/chart.js");
+PAGE_EMBED(memory, "runtime/page/memory.js");
+PAGE_EMBED(main, "runtime/page/run.js");
 
-EMBED(html, "run.html");
-EMBED(css, "run.css");
-EMBED(data, "data.js");
-EMBED(chart, "chart.js");
-EMBED(memory, "memory.js");
-EMBED(main, "run.js");
-
-/* ── JSON that may stand between <script> and </script>: no byte of a string can end the element ─────────────────────
- */
 static void put_text(FILE *f, const char *text) {
+    PageCharacter shown;
     putc('"', f);
-    for (size_t n; *text; text += n) {
-        unsigned char c = (unsigned char)*text;
-        n = 1;
-        if (c == '<' || c == '>' || c == '&' || c == '"' || c == '\\' || c < 0x20 || c == 0x7f) {
-            fprintf(f, "\\u%04x", c);
-        } else if (c < 0x80) {
-            putc(c, f);
-        } else {
-            n = sc_visible_character((const unsigned char *)text, strlen(text) < 4 ? strlen(text) : 4);
-            if (!n) fputs("\\ufffd", f); /* a name need not be UTF-8, JSON must be */
-            fwrite(text, 1, n, f);
-            n += !n;
-        }
-    }
+    for (size_t n, read; (read = page_character(text, shown, &n)); text += read) fwrite(shown, 1, n, f);
     putc('"', f);
 }
 
@@ -163,27 +138,26 @@ static void put_log(FILE *f, const RunLog *l) {
     putc('}', f);
 }
 
-void run_page_write(FILE *f, const RunLog *logs, int n, bool going) {
-    const struct {
-        const char *text, *end;
-    } scripts[] = {{run_page_data, run_page_data_end},
-                   {run_page_chart, run_page_chart_end},
-                   {run_page_memory, run_page_memory_end},
-                   {run_page_main, run_page_main_end}};
-    for (const char *at = run_page_html; at < run_page_html_end;) { /* its marks say where the rest stands */
-        const char *mark = strstr(at, "@@");
-        fwrite(at, 1, (size_t)((mark ? mark : run_page_html_end) - at), f);
-        if (!mark) break;
-        at = mark + 3;
-        if (mark[2] == 'c') fwrite(run_page_css, 1, (size_t)(run_page_css_end - run_page_css), f);
-        for (int i = 0; i < 4 && mark[2] == 's'; i++)
-            fwrite(scripts[i].text, 1, (size_t)(scripts[i].end - scripts[i].text), f);
-        if (mark[2] != 'd') continue;
-        fprintf(f, "{\"format\":\"shardc-runs\",\"version\":1,\"going\":%s,\"runs\":[\n", going ? "true" : "false");
-        for (int i = 0; i < n; i++) {
-            if (i) fputs(",\n", f);
-            put_log(f, &logs[i]);
-        }
-        fputs("]}", f);
+typedef struct {
+    const RunLog *logs;
+    int n;
+    bool going;
+} Page;
+
+static void part(FILE *f, char mark, const void *of) {
+    const PageText scripts[] = {PAGE_FILE(data), PAGE_FILE(chart), PAGE_FILE(memory), PAGE_FILE(main)};
+    const Page *w = of;
+    if (mark == 'c') page_put(f, PAGE_FILE(css));
+    for (size_t i = 0; mark == 's' && i < sizeof scripts / sizeof *scripts; i++) page_put(f, scripts[i]);
+    if (mark != 'd') return;
+    fprintf(f, "{\"format\":\"shardc-runs\",\"version\":1,\"going\":%s,\"runs\":[\n", w->going ? "true" : "false");
+    for (int i = 0; i < w->n; i++) {
+        if (i) fputs(",\n", f);
+        put_log(f, &w->logs[i]);
     }
+    fputs("]}", f);
+}
+
+void run_page_write(FILE *f, const RunLog *logs, int n, bool going) {
+    page_fill(f, PAGE_FILE(html), part, &(Page){logs, n, going});
 }

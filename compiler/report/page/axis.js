@@ -14,7 +14,7 @@ class Axis {
   }
 
   readColours() {
-    const style = getComputedStyle(document.documentElement), get = this.property = name => style.getPropertyValue("--" + name).trim();
+    const get = this.property = colours();
     this.colour = Object.fromEntries(["ground", "panel", "text", "dim", "line", "ink", "cursor", "budget", "select", "arrow", "band"].map(n => [n, get(n)]));
     this.classes = this.plan.classes.map((_, i) => get("class-" + i));
     // By phase and kind: products in full colour, attention deeper, other kernels pale.
@@ -65,10 +65,7 @@ class Axis {
 
   // ── the axis ──
   makeTicks() {
-    const { t0, t1 } = this.state, least = (t1 - t0) * 100 / (this.width - LEFT);
-    let step = 10 ** Math.floor(Math.log10(least));
-    step *= [1, 2, 5, 10].find(f => step * f >= least);
-    const ticks = [];
+    const { t0, t1 } = this.state, step = tickStep((t1 - t0) * 100 / (this.width - LEFT)), ticks = [];
     for (let k = Math.ceil(t0 / step); k * step <= t1; k++) ticks.push(k * step);
     return { at: ticks, step };
   }

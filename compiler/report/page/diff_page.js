@@ -6,7 +6,6 @@ const diff = readDiff(name => $(name).textContent);
 const state = { diff, program: null, arena: DEVICE, t0: 0, t1: 1, selection: null, side: "b", hover: null, cursor: null, range: null, only: -1, marked: [] };
 const painter = new PairPainter($("canvas"), state, diff);
 const details = new PairDetails(state, diff, select);
-const timing = { frames: [] }; // for the tests: milliseconds of the first paint and of each frame
 
 // ── the head ──
 const FIGURES = {
@@ -89,7 +88,7 @@ function arrange() {
   request();
 }
 function extent() { return state.program.duration; }
-function recoloured() { if (state.program) { kinds(); panels(); } }
+function relabel() { if (state.program) { kinds(); panels(); } }
 
 // ── the list of changes, and the search that narrows it ──
 function changes() {
@@ -204,7 +203,7 @@ function hover(x, y, event) {
     const s = g.phaseRows[hit.side];
     text = hit.side.toUpperCase() + ": " + diff[hit.side].phases[s.phase[hit.phase]] + ", " + timeText(s.starts[hit.phase]) + " to " + timeText(s.ends[hit.phase]);
   } else if (hit.memory && inside) text = heldText(t);
-  showTip(text, event);
+  tip(text, event);
   request();
 }
 // Bytes alive at a time: { sides, in which something runs then; held, of each its event and bytes; rows, [class, in A, in B] }.
@@ -249,11 +248,11 @@ function nextChange(by) {
 let atPeak = "a";
 
 function start() {
-  viewing();
+  timelines();
   head();
   tables();
   pointers();
-  keys({ ArrowUp: () => otherRow(-1), ArrowDown: () => otherRow(1), ",": () => step(-1), ".": () => step(1), j: () => nextChange(1), k: () => nextChange(-1), Escape: () => select(null),
+  timelineKeys({ ArrowUp: () => otherRow(-1), ArrowDown: () => otherRow(1), ",": () => step(-1), ".": () => step(1), j: () => nextChange(1), k: () => nextChange(-1), Escape: () => select(null),
     p: () => toPeak(atPeak = selected() && atPeak === "b" ? "a" : "b") });
   searching();
   $("program").addEventListener("change", event => show(Number(event.target.value)));

@@ -5,7 +5,6 @@ const plan = readPlan(name => $(name).textContent);
 const state = { plan, program: null, arena: DEVICE, t0: 0, t1: 1, selection: null, hover: null, cursor: null, range: null, actual: plan.actual_us !== undefined };
 const painter = new Painter($("canvas"), state);
 const details = new Details(state, select, painter);
-const timing = { frames: [] }; // for the tests: milliseconds of the first paint and of each frame
 
 // ── the head ──
 function head() {
@@ -212,7 +211,7 @@ function hover(x, y, event) {
     const m = p.memory(state.arena), e = m.at[p.momentAt(t)];
     text = bytesText(m.total[e]) + " alive at " + p.id(e) + plan.classes.map((name, c) => [m.of[e * plan.classes.length + c], name]).filter(v => v[0]).sort((a, b) => b[0] - a[0]).map(v => "\n" + bytesText(v[0]) + "  " + v[1]).join("");
   }
-  showTip(text, event);
+  tip(text, event);
   request();
   live();
 }
@@ -282,13 +281,13 @@ function searching() {
   });
 }
 
-function recoloured() { if (state.program) { legend(); panels(); } }
+function relabel() { if (state.program) { legend(); panels(); } }
 
 function start() {
-  viewing();
+  timelines();
   head();
   pointers();
-  keys({ ArrowUp: () => otherStream(-1), ArrowDown: () => otherStream(1), ",": () => step(-1), ".": () => step(1), p: toPeak, r: toggleActual, Escape: () => select(null) });
+  timelineKeys({ ArrowUp: () => otherStream(-1), ArrowDown: () => otherStream(1), ",": () => step(-1), ".": () => step(1), p: toPeak, r: toggleActual, Escape: () => select(null) });
   searching();
   $("program").addEventListener("change", event => show(Number(event.target.value)));
   $("arena").addEventListener("change", event => { state.arena = Number(event.target.value); arrange(); legend(); panels(); });

@@ -473,12 +473,6 @@ class Modules {
 }
 
 // ── figures as people read them ──────────────────────────────────────────────────────────────────────────────────────────────
-function bytesText(x) {
-  for (const [one, name] of [[2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]])
-    if (Math.abs(x) >= 0.9995 * one) return (x / one).toFixed(1) + " " + name;
-  return x.toFixed(0) + " B";
-}
-function grouped(x) { return Math.round(x).toLocaleString("en-US"); }
 function timeText(us) {
   if (us >= 0.9995e6) return (us / 1e6).toFixed(2) + " s";
   if (us >= 0.9995e3) return (us / 1e3).toFixed(us < 1e5 ? 2 : 1) + " ms";

@@ -1,25 +1,10 @@
-// ── view.js: the range of time that is seen, and what pointer, keyboard, theme and printer do with it. ───────────────────────
-// The page's own script has: state (t0, t1, cursor, hover, range), painter, timing, extent(), the axis in microseconds, arrange(), which
-// lays the rows out anew, recoloured(), spanOf(selection), select(selection), targetOf(hit), a selection or null, and what a pointer does: clicked(hit, x),
+// ── view.js: the range of time that is seen, and what pointer, keyboard, theme and printer do with it; over toolkit.js. ──────────
+// The page's own script has: state (t0, t1, cursor, hover, range), painter, extent(), the axis in microseconds, arrange(), which
+// lays the rows out anew, relabel(), of new colours, spanOf(selection), select(selection), targetOf(hit), a selection or null, and what a pointer does: clicked(hit, x),
 // hover(x, y, event), left().
 
-// ── drawing, at most once a frame ──
-let asked = false, printing = false;
-function request() {
-  if (asked) return;
-  asked = true;
-  requestAnimationFrame(() => {
-    asked = false;
-    paint();
-  });
-}
-function paint() {
-  const from = performance.now();
-  painter.draw(printing ? 0 : $("scroll").scrollTop);
-  timing.frames.push(performance.now() - from);
-  if (timing.frames.length > 1000) timing.frames.shift();
-}
-function say(text) { $("said").textContent = text; }
+function drawAll() { painter.draw(printing ? 0 : $("scroll").scrollTop); }
+function seen() { return [state.t0, state.t1]; }
 
 // ── the view ──
 function view(t0, t1) {
@@ -113,11 +98,10 @@ function pointers() {
     if (target) zoomToSpan(...spanOf(target));
     else if (!hit.memory) whole();
   });
-  // As in Perfetto: ctrl zooms, shift pans, plain scrolls; where nothing can be scrolled, plain zooms too.
+  // Plain scrolls; where nothing can be scrolled, it zooms too.
   scroll.addEventListener("wheel", event => {
-    const [x] = at(event), turn = event.deltaMode ? 30 : 1, dx = (event.shiftKey ? event.deltaX || event.deltaY : event.deltaX) * turn, dy = event.deltaY * turn;
-    const zooms = event.ctrlKey || event.metaKey || (!event.shiftKey && !narrow() && scroll.scrollHeight <= scroll.clientHeight + 1 && Math.abs(dy) > Math.abs(dx));
-    if (zooms) zoom(Math.exp(Math.max(-200, Math.min(200, dy)) * .004), painter.time(Math.max(x, LEFT)));
+    const [x] = at(event), { zooms, factor, dx, dy } = turnOf(event);
+    if (zooms || (!event.shiftKey && !narrow() && scroll.scrollHeight <= scroll.clientHeight + 1 && Math.abs(dy) > Math.abs(dx))) zoom(factor, painter.time(Math.max(x, LEFT)));
     else if (dx) pan(dx / painter.scale);
     else return;
     event.preventDefault();
@@ -125,65 +109,24 @@ function pointers() {
   scroll.addEventListener("scroll", request);
 }
 
-// What is under the pointer, as text beside it; "": nothing.
-function showTip(text, event) {
-  const tip = $("tip");
-  tip.hidden = !text;
-  tip.textContent = text;
-  if (!text) return;
-  tip.style.left = Math.max(4, Math.min(event.clientX + 14, $("scroll").getBoundingClientRect().right - tip.offsetWidth - 6)) + "px"; // not over the panels
-  tip.style.top = (event.clientY + 18 + tip.offsetHeight > innerHeight ? event.clientY - 10 - tip.offsetHeight : event.clientY + 18) + "px";
-}
+// A tip is not over the panels.
+function tip(text, event) { showTip(text, event, $("scroll").getBoundingClientRect().right); }
 
-// ── keyboard: those of every timeline, and the page's own ──
-function keys(own) {
-  const middle = () => state.cursor !== null ? state.cursor : (state.t0 + state.t1) / 2, part = by => (state.t1 - state.t0) * by;
-  const actions = {
-    w: () => zoom(1 / 1.25, middle()), s: () => zoom(1.25, middle()), a: () => pan(-part(.12)), d: () => pan(part(.12)),
-    ArrowLeft: () => pan(-part(.12)), ArrowRight: () => pan(part(.12)), "+": () => zoom(1 / 1.25, middle()), "-": () => zoom(1.25, middle()),
-    f: zoomToSelection, 0: whole, "/": () => $("search").focus(), "?": () => $("help").showModal(), ...own,
-  };
-  document.addEventListener("keydown", event => {
-    if (event.ctrlKey || event.metaKey || event.altKey || $("help").open) return;
-    const target = event.target, typing = /^(INPUT|SELECT|TEXTAREA)$/.test(target.tagName), arrow = event.key.startsWith("Arrow");
-    if (typing || (arrow && target !== $("canvas") && target !== document.body)) return;
-    const action = actions[event.key.length === 1 ? event.key.toLowerCase() : event.key];
-    if (!action) return;
-    event.preventDefault();
-    $("tip").hidden = true; // it is of what was under the pointer before
-    action();
-  });
-}
+// The keys of every timeline, and the page's own.
+function timelineKeys(own) { keys({ f: zoomToSelection, "/": () => $("search").focus(), ...own }); }
 
-// ── light and dark ──
-function theme(name) {
-  document.documentElement.dataset.theme = name;
-  $("theme").textContent = name === "dark" ? "Light" : "Dark";
+function recoloured() {
   painter.readColours();
-  recoloured();
-  request();
+  relabel();
 }
 
-// The theme of the system, until the button changes it; the dialog of keys; the paper, which is light.
-function viewing() {
-  const dark = matchMedia("(prefers-color-scheme: dark)");
-  theme(dark.matches ? "dark" : "light");
-  dark.addEventListener("change", () => theme(dark.matches ? "dark" : "light"));
-  $("theme").addEventListener("click", () => theme(document.documentElement.dataset.theme === "dark" ? "light" : "dark"));
-  $("to-all").addEventListener("click", whole);
-  $("help-open").addEventListener("click", () => $("help").showModal());
-  $("help-close").addEventListener("click", () => $("help").close());
-  $("sheet-close").addEventListener("click", () => select(null));
-  let before = "";
-  addEventListener("beforeprint", () => {
-    before = document.documentElement.dataset.theme;
-    printing = true;
-    theme("light");
+function timelines() {
+  viewing(() => {
     document.documentElement.style.setProperty("--print-zoom", Math.min(1, 720 / $("scroll").clientWidth));
     arrange();
-    paint();
   });
-  addEventListener("afterprint", () => { printing = false; theme(before); arrange(); });
+  $("to-all").addEventListener("click", whole);
+  $("sheet-close").addEventListener("click", () => select(null));
 }
 
 // The stage is as tall as its rows; the canvas covers what is visible of it.
