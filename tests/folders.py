@@ -5,7 +5,7 @@ import os
 import re
 import sys
 
-ORDER = ["base", "ir", "sandbox", "lua", "frontend", "extension", "plan", "devices", "lower", "lower/shard", "cost", "pack", "schedule", "verify",
+ORDER = ["base", "ir", "lua", "sandbox", "frontend", "extension", "plan", "devices", "lower", "lower/shard", "cost", "pack", "schedule", "verify",
          "planner", "emit", "report", "cli", ""]  # "": main.c and pipeline.c
 ROOT = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "compiler")
 
@@ -39,4 +39,5 @@ def main():
     return 1 if bad else 0
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

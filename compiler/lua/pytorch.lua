@@ -1,6 +1,6 @@
 -- PyTorch's names, and what is written here: what an unknown name is answered with, and models/pytorch.md, name by name.
 -- Relies on: nothing. An entry is one line: { "names", what is written here, at = where, note = what else there is to say }.
--- Relied on by: frontend/pytorch.c; tests/program/pytorch_names.py, which prints the page; test_names.py compiles all Lua below.
+-- Relied on by: sandbox/pytorch.c; tests/program/pytorch_names.py, which prints the page; test_names.py compiles all Lua below.
 --
 -- What is written here is Lua, or `instead = Lua` where PyTorch's function has no counterpart of its own, or `option = "--o"` of
 -- the training program; without any of them the note says why. `of` is where a section's names are looked up, `at` where its

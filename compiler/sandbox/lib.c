@@ -1,28 +1,11 @@
 /* What a model file finds in its global table: Lua's harmless libraries, with a sorted `pairs` and names that are
- * checked. Relies on: sandbox.h. Relied on by: sandbox.c. */
+ * checked. Relies on: keys.c, load.c, limits.c, pytorch.c. Relied on by: sandbox.c. */
 #include "sandbox.h"
 #include "visible.h"
 
 #include <stdlib.h>
 
 /* ── names that do not exist ─────────────────────────────────────────────────────────────────────────────────────── */
-const char *sandbox_nearest(lua_State *L, int table, const char *name) {
-    Sandbox *s = sandbox_of(L);
-    VEC(const char *) names = {0}, same_case = {0};
-    sandbox_sorted_keys(L, table);
-    for (int i = 1; lua_rawgeti(L, -1, i) != LUA_TNIL; i++) {
-        if (lua_type(L, -1) == LUA_TSTRING) {
-            const char *key = arena_strdup(s->arena, lua_tostring(L, -1));
-            push(&names, s->arena, key);
-            if (key[0] == name[0]) push(&same_case, s->arena, key); /* nn.Liner is nearer to Linear than to linear */
-        }
-        lua_pop(L, 1);
-    }
-    lua_pop(L, 2);
-    const char *near = str_nearest(name, same_case.at, same_case.n);
-    return near ? near : str_nearest(name, names.at, names.n);
-}
-
 /* __index of a strict table. Upvalue 1 is the table's name, "" for the globals. */
 static int missing(lua_State *L) {
     static const char *const forbidden[] = {"io",     "os",       "debug", "package", "coroutine",
@@ -61,47 +44,6 @@ void sandbox_strict(lua_State *L, int table, const char *what) {
 }
 
 /* ── sorted pairs ────────────────────────────────────────────────────────────────────────────────────────────────── */
-static int compare_keys(const void *pa, const void *pb) {
-    const SortedKey *a = pa, *b = pb;
-    if (a->is_text != b->is_text) return a->is_text - b->is_text;
-    if (!a->is_text) return (a->number > b->number) - (a->number < b->number);
-    int c = memcmp(a->text, b->text, a->n < b->n ? a->n : b->n);
-    return c ? c : (a->n > b->n) - (a->n < b->n);
-}
-
-static SortedKey key_of(lua_State *L, int index) {
-    SortedKey k = {.is_text = lua_type(L, index) == LUA_TSTRING, .number = lua_tonumber(L, index)};
-    if (k.is_text) k.text = lua_tolstring(L, index, &k.n);
-    return k;
-}
-
-void sandbox_sorted_keys(lua_State *L, int table) {
-    Sandbox *s = sandbox_of(L);
-    table = lua_absindex(L, table);
-    bool sorted = true; /* a list's keys come in order */
-    s->keys.n = 0;
-    for (lua_pushnil(L); lua_next(L, table); lua_pop(L, 1)) {
-        SortedKey k = key_of(L, -2);
-        if (!k.is_text && lua_type(L, -2) != LUA_TNUMBER)
-            sandbox_fail(L, "pairs: a key of type %s has no place in an order; use numbers or strings as keys",
-                         luaL_typename(L, -2));
-        sorted = sorted && (!s->keys.n || compare_keys(&s->keys.at[s->keys.n - 1], &k) < 0);
-        push(&s->keys, s->arena, k);
-    }
-    if (!sorted) qsort(s->keys.at, (size_t)s->keys.n, sizeof *s->keys.at, compare_keys);
-    lua_createtable(L, s->keys.n, 0);
-    for (int i = 0; i < s->keys.n; i++) {
-        const SortedKey *k = &s->keys.at[i];
-        if (k->is_text)
-            lua_pushlstring(L, k->text, k->n);
-        else if (k->number == (double)(lua_Integer)k->number)
-            lua_pushinteger(L, (lua_Integer)k->number);
-        else
-            lua_pushnumber(L, k->number);
-        lua_rawseti(L, -2, i + 1);
-    }
-}
-
 static int next_pair(lua_State *L) { /* upvalues: keys, position */
     for (;;) {
         lua_Integer i = lua_tointeger(L, lua_upvalueindex(2)) + 1;
@@ -129,25 +71,6 @@ static int sorted_pairs(lua_State *L) {
 /* The registry's field that keeps the sorted keys of the tables that `next` was called on. */
 static const char NEXT[] = "shardc.next";
 
-/* The index of the key at stack index 2 in the sorted array at `keys`; 0 if it is not there. */
-static lua_Integer place_of_key(lua_State *L, int keys) {
-    SortedKey key = key_of(L, 2);
-    lua_Integer low = 1, high = (lua_Integer)lua_rawlen(L, keys);
-    while (low <= high) {
-        lua_Integer middle = low + (high - low) / 2;
-        lua_rawgeti(L, keys, middle);
-        SortedKey other = key_of(L, -1);
-        int c = compare_keys(&other, &key), same = lua_rawequal(L, -1, 2);
-        lua_pop(L, 1);
-        if (!c) return same ? middle : 0;
-        if (c < 0)
-            low = middle + 1;
-        else
-            high = middle - 1;
-    }
-    return 0;
-}
-
 static int sorted_next(lua_State *L) {
     luaL_checktype(L, 1, LUA_TTABLE);
     lua_settop(L, 2);
@@ -160,14 +83,14 @@ static int sorted_next(lua_State *L) {
     lua_pushvalue(L, 1);
     lua_rawget(L, 3);
     lua_Integer i = 0;
-    if (!lua_isnil(L, 2) && !lua_isnil(L, 4)) i = place_of_key(L, 4);
+    if (!lua_isnil(L, 2) && !lua_isnil(L, 4)) i = sandbox_place_of_key(L, 4);
     if (!i) { /* at the first key, or where the table's keys have changed: sort them anew */
         lua_settop(L, 3);
         sandbox_sorted_keys(L, 1);
         lua_pushvalue(L, 1);
         lua_pushvalue(L, 4);
         lua_rawset(L, 3);
-        if (!lua_isnil(L, 2) && !(i = place_of_key(L, 4))) return luaL_error(L, "next: no such key");
+        if (!lua_isnil(L, 2) && !(i = sandbox_place_of_key(L, 4))) return luaL_error(L, "next: no such key");
     }
     do {
         if (lua_rawgeti(L, 4, ++i) == LUA_TNIL) return 1;

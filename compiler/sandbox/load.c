@@ -1,6 +1,6 @@
-/* From text to a Lua chunk, and `require` for the files beside the model.
- * Relies on: sandbox.h.
- * Relied on by: sandbox.c, lib.c. */
+/* From text to a Lua chunk and its results, and `require` for the files beside the model.
+ * Relies on: frames.c, limits.c, keys.c, pytorch.c.
+ * Relied on by: sandbox.c, lib.c, frontend/, devices/. */
 #include "sandbox.h"
 
 #include <ctype.h>
@@ -98,6 +98,66 @@ int sandbox_load(lua_State *L, const char *text, size_t n, const char *chunk) {
     }
     if (chunk[0] != '=') text = keep_frames(sandbox_of(L)->arena, text, n, &n);
     return luaL_loadbufferx(L, text, n, chunk, "t");
+}
+
+/* ── running ─────────────────────────────────────────────────────────────────────────────────────────────────────── */
+enum { MOST_TEXT = 8 << 10 }; /* bytes of an error message */
+
+/* "path.lua:12: text" -> text. Lua shortens long paths, so this looks for the digits. */
+static const char *without_position(const char *message, int *line) {
+    for (const char *p = strchr(message, ':'); p; p = strchr(p + 1, ':')) {
+        const char *q = p + 1;
+        while (isdigit((unsigned char)*q)) q++;
+        if (q == p + 1 || strncmp(q, ": ", 2)) continue;
+        *line = atoi(p + 1);
+        return q + 2;
+    }
+    return message;
+}
+
+static int on_error(lua_State *L) {
+    Source at = sandbox_source(L);
+    int line = 0;
+    const char *message = lua_tostring(L, 1);
+    if (!message) sandbox_fail(L, "the file raised an error that is a %s and no text", luaL_typename(L, 1));
+    lua_Debug ar;
+    bool has_position = false; /* the message begins with the file of a calling function */
+    for (int level = 1; !has_position && lua_getstack(L, level, &ar); level++)
+        has_position = lua_getinfo(L, "S", &ar) && !strncmp(message, ar.short_src, strlen(ar.short_src));
+    if (has_position) message = without_position(message, &line);
+    size_t first_line = strcspn(message, "\n");
+    if (first_line > MOST_TEXT) first_line = MOST_TEXT;
+    if (strstr(message, "stack overflow")) sandbox_fail(L, "stack overflow: a function calls itself without end");
+    fail(at, "%.*s", (int)first_line, message);
+}
+
+int sandbox_out_of_memory(lua_State *L) { /* also the panic function: outside of pcall nothing else can fail */
+    fail(NOWHERE, "out of memory for the Lua interpreter; free memory and run again");
+}
+
+void sandbox_call(lua_State *L, int nargs, int nresults) {
+    Sandbox *s = sandbox_of(L);
+    int handler = lua_gettop(L) - nargs;
+    lua_pushcfunction(L, on_error);
+    lua_insert(L, handler);
+    int status = lua_pcall(L, nargs, nresults, handler);
+    if (status != LUA_OK && s->no_memory) sandbox_out_of_memory(L);
+    if (status != LUA_OK) sandbox_stop(s->denied_at, LIMIT_MEMORY); /* everything else went through on_error */
+    lua_remove(L, handler);
+}
+
+void sandbox_run(lua_State *L, const char *text, size_t n, const char *chunk, int nresults) {
+    Sandbox *s = sandbox_of(L);
+    if (chunk[0] == '@') map_put(s->files, chunk + 1, (void *)text);
+    int status = sandbox_load(L, text, n, chunk);
+    if (status != LUA_OK) {
+        if (s->no_memory) sandbox_out_of_memory(L);
+        int line = 1;
+        const char *message = without_position(lua_tostring(L, -1), &line);
+        if (status == LUA_ERRMEM) sandbox_stop((Source){chunk + 1, line}, LIMIT_MEMORY);
+        fail((Source){chunk + 1, line}, "%s", message);
+    }
+    sandbox_call(L, 0, nresults);
 }
 
 /* ── require ─────────────────────────────────────────────────────────────────────────────────────────────────────── */

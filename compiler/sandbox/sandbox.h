@@ -68,6 +68,7 @@ const char *sandbox_pytorch_name(lua_State *L, const char *where,
                                  const char *name); /* where: "of" in lua/pytorch.lua. NULL: none */
 
 void sandbox_sorted_keys(lua_State *L, int table); /* pushes an array of the table's keys: numbers, then strings */
+lua_Integer sandbox_place_of_key(lua_State *L, int keys); /* of the key at stack index 2 in such an array; 0: none */
 
 /* limits.c */
 typedef enum { LIMIT_TIME, LIMIT_MEMORY, LIMIT_PRINT, N_LIMITS } Limit;
@@ -76,6 +77,7 @@ void sandbox_watch(Sandbox *s);                                    /* NULL: no l
 void sandbox_printed(lua_State *L, size_t bytes);                  /* ... are about to be */
 _Noreturn void sandbox_stop(Source at, Limit k);
 /* load.c */
+int sandbox_out_of_memory(lua_State *L); /* also the panic function: outside of pcall nothing else can fail */
 int sandbox_load(lua_State *L, const char *text, size_t n, const char *chunk); /* as luaL_loadbuffer, text only */
 int sandbox_require(lua_State *L);
 char *sandbox_path(const Sandbox *s, const char *name);     /* of a file in the model's folder, as it is printed */

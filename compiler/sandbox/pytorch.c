@@ -1,8 +1,8 @@
 /* What PyTorch's names are called here: the answer to a name that nobody declared, before the nearest one that somebody
- * did. Relies on: lua/pytorch.lua, which is read when a name is missing and not sooner. Relied on by: the rest of
- * frontend/. */
+ * did. Relies on: lua/pytorch.lua, which is read when a name is missing and not sooner. Relied on by: lib.c,
+ * load.c, frontend/. */
 #include "../lua/embed.h"
-#include "../sandbox/sandbox.h"
+#include "sandbox.h"
 
 static const char *field(lua_State *L, int entry, const char *key) {
     lua_getfield(L, entry, key);
