@@ -123,6 +123,29 @@ static inline Frontend *fe_of(lua_State *L) {
     return *(Frontend **)lua_getextraspace(L);
 }
 
+/* handles.c; the names of metatables, and of the table from a module's table to its ModuleInfo, in Lua's registry */
+#define TENSOR "shardc.tensor"
+#define MODULE "shardc.module"
+#define MODULES "shardc.modules"
+#define SCALER "shardc.scaler"
+Tensor *tensor_at(lua_State *L, int index); /* NULL: no tensor */
+void tensor_push(lua_State *L, Value *v);
+const char *param_str(Arena *a, const Param *p);
+ModuleInfo *module_at(lua_State *L, int index);              /* NULL: no module */
+ModuleInfo *module_info(const Frontend *f, const Module *m); /* m NULL: NULL */
+Module *module_common_ancestor(Module *a, const Module *b);  /* the lowest module that holds or is both */
+bool scaler_at(lua_State *L, int index);
+uint64_t param_path_key(const char *path); /* Philox key */
+_Noreturn void trace_fail(lua_State *L, const char *remedy, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* Refuses NaN, and what d cannot hold: fractions where it is of integers, numbers that would become infinite. */
+void trace_need_number(lua_State *L, const char *what, double x, Dtype d);
+Builder trace_builder(lua_State *L);
+void trace_finish(lua_State *L, int first); /* ops from `first` on belong to the running call */
+
+/* tensor.c */
+Value *tensor_value(lua_State *L, int index, const char *what);
+void trace_needed(lua_State *L, const char *what); /* fails where no trace runs */
+
 /* args.c: fields of a table given to a function of nn or optim. `what` is how messages begin: "nn.fully_shard". */
 void field_check_keys(lua_State *L, int table, const char *what, const char *keys); /* keys: "a b c" */
 bool field_present(lua_State *L, int table, const char *key);
@@ -153,16 +176,7 @@ void options_check_set(Frontend *f);
 
 /* trace.c */
 void trace_open(lua_State *L);
-Tensor *tensor_at(lua_State *L, int index); /* NULL: no tensor */
-Value *tensor_value(lua_State *L, int index, const char *what);
-void tensor_push(lua_State *L, Value *v);
 Op *trace_op(lua_State *L, OpKind k, const OpParts *parts);
-Builder trace_builder(lua_State *L);
-void trace_finish(lua_State *L, int first); /* ops from `first` on belong to the running call */
-_Noreturn void trace_fail(lua_State *L, const char *remedy, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-/* Refuses NaN, and what d cannot hold: fractions where it is of integers, numbers that would become infinite. */
-void trace_need_number(lua_State *L, const char *what, double x, Dtype d);
-const char *param_str(Arena *a, const Param *p);
 
 /* pointwise.c */
 void pointwise_open(lua_State *L);
@@ -170,23 +184,18 @@ int tensor_arithmetic(lua_State *L, const char *name);
 
 /* modules.c */
 void modules_open(lua_State *L);
-ModuleInfo *module_at(lua_State *L, int index); /* NULL: no module */
-void modules_walk(Frontend *f, int model);      /* gives paths; model: stack index */
-void modules_unused(Frontend *f);               /* after all traces: refuses what is part of nothing, marks the rest */
+void modules_walk(Frontend *f, int model); /* gives paths; model: stack index */
+void modules_unused(Frontend *f);          /* after all traces: refuses what is part of nothing, marks the rest */
 void trace_begin(Frontend *f, const char *name, bool training, bool sampling);
-ModuleInfo *module_info(const Frontend *f, const Module *m); /* m NULL: NULL */
-Module *module_common_ancestor(Module *a, const Module *b);  /* the lowest module that holds or is both */
 
 /* scaler.c */
 void scaler_open(lua_State *L);
 void scaler_field(lua_State *L, int training); /* nn.training's grad_scaler */
-bool scaler_at(lua_State *L, int index);
 
 /* params.c */
 void params_open(lua_State *L);
 void param_use(Frontend *f, ParamInfo *p); /* gives it its value, and its place in the order of parameters */
 void params_finish(Frontend *f);
-uint64_t param_path_key(const char *path); /* Philox key */
 
 /* policy.c */
 void policy_open(lua_State *L);

@@ -6,18 +6,6 @@
 #include <ctype.h>
 
 enum { MAX_NESTING = 200 };
-static const char MODULE[] = "shardc.module", MODULES[] = "shardc.modules";
-
-ModuleInfo *module_at(lua_State *L, int index) {
-    if (lua_type(L, index) != LUA_TTABLE) return NULL;
-    index = lua_absindex(L, index);
-    luaL_getsubtable(L, LUA_REGISTRYINDEX, MODULES);
-    lua_pushvalue(L, index);
-    lua_rawget(L, -2);
-    ModuleInfo *m = lua_touserdata(L, -1);
-    lua_pop(L, 2);
-    return m;
-}
 
 /* ── making ─────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
@@ -84,15 +72,6 @@ static int prim_on_call(lua_State *L) {
 
 /* ── the walk ───────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-ModuleInfo *module_info(const Frontend *f, const Module *m) {
-    return m ? f->placed.at[m->id] : NULL;
-}
-
-Module *module_common_ancestor(Module *a, const Module *b) {
-    while (!module_within(b, a)) a = a->parent;
-    return a;
-}
-
 static const char *child_path(Frontend *f, const char *parent, int key) {
     lua_State *L = f->L;
     const char *dot = parent[0] ? "." : "";

@@ -81,14 +81,6 @@ static const char *path_here(const Frontend *f, const ParamInfo *p) {
     return p->holders.at[0].path;
 }
 
-uint64_t param_path_key(const char *path) {
-    uint64_t h = 0xcbf29ce484222325u; /* FNV-1a, then a finalizer (Stafford's mix 13): paths differ in few bits */
-    for (; *path; path++) h = (h ^ (unsigned char)*path) * 0x100000001b3u;
-    h = (h ^ h >> 30) * 0xbf58476d1ce4e5b9u;
-    h = (h ^ h >> 27) * 0x94d049bb133111ebu;
-    return h ^ h >> 31;
-}
-
 static void settle(Frontend *f, ParamInfo *info) {
     Param *p = &info->param;
     p->path = path_here(f, info);

@@ -1,19 +1,14 @@
 /* optim.GradScaler: its options, and scaler:scale(outputs) inside the loss function.
- * Relies on: trace.c, args.c.
+ * Relies on: trace.c, tensor.c, args.c.
  * Relied on by: optim.lua, training.c. */
 #include "../ir/training.h"
 #include "fe.h"
 
-static const char SCALER[] = "shardc.scaler";
 static const char WHAT[] = "optim.GradScaler";
 
 static GradScaler *scaler_of(lua_State *L, int index) {
     GradScaler **p = luaL_testudata(L, index, SCALER);
     return p ? *p : NULL;
-}
-
-bool scaler_at(lua_State *L, int index) {
-    return scaler_of(L, index) != NULL;
 }
 
 static double number(lua_State *L, const char *key, double otherwise, double above, double below) {

@@ -1,5 +1,5 @@
 /* Tensors in Lua, and the one primitive that makes any op of ops.def by name.
- * Relies on: ir/build.h; modules.c for the running call and for parameters.
+ * Relies on: ir/build.h; tensor.c, handles.c.
  * Relied on by: nn.lua, pointwise.c, training.c. */
 #include "../ir/constant.h"
 #include "../ir/mesh.h"
@@ -10,101 +10,9 @@
 #include <float.h>
 #include <math.h>
 
-static const char TENSOR[] = "shardc.tensor";
-
-/* ── tensors ────────────────────────────────────────────────────────────────────────────────────────────────────────
- */
-Tensor *tensor_at(lua_State *L, int index) {
-    if (lua_type(L, index) != LUA_TUSERDATA || !lua_getmetatable(L, index)) return NULL;
-    bool is = lua_topointer(L, -1) == fe_of(L)->tensors;
-    lua_pop(L, 1);
-    return is ? lua_touserdata(L, index) : NULL;
-}
-
-void tensor_push(lua_State *L, Value *v) {
-    Tensor *t = lua_newuserdatauv(L, sizeof *t, 0);
-    *t = (Tensor){.value = v, .trace = fe_of(L)->trace};
-    luaL_setmetatable(L, TENSOR);
-}
-
-const char *param_str(Arena *a, const Param *p) {
-    Value v = {.dtype = p->dtype, .dims = p->dims};
-    memcpy(v.shape, p->shape, sizeof v.shape);
-    return value_str(a, &v);
-}
-
 static const char *tensor_str(lua_State *L, const Tensor *t) {
     Arena *a = fe_of(L)->arena;
     return t->param ? param_str(a, &t->param->param) : value_str(a, t->value);
-}
-
-static void need_trace(lua_State *L, const char *what) {
-    if (!fe_of(L)->program)
-        sandbox_fail(
-            L, "%s: tensors are computed only inside `forward`, `loss` and `logits`, when nn.training traces the model",
-            what);
-}
-
-Value *tensor_value(lua_State *L, int index, const char *what) {
-    Frontend *f = fe_of(L);
-    Tensor *t = tensor_at(L, index);
-    if (!t && module_at(L, index))
-        trace_fail(L, NULL, "%s: expected a tensor, got the module %s; call it: its result is a tensor", what,
-                   module_at(L, index)->made_by);
-    if (!t)
-        trace_fail(L, lua_isnoneornil(L, index) ? "does the forward that computes it lack its `return`?" : NULL,
-                   "%s: expected a tensor, got %s", what, field_type(L, index));
-    need_trace(L, what);
-    if (t->param) {
-        param_use(f, t->param);
-        return t->param->param.value;
-    }
-    if (t->trace != f->trace)
-        trace_fail(L, NULL,
-                   "%s: a tensor kept from an earlier trace (the model is traced for training, for evaluation and for "
-                   "sampling); "
-                   "compute it within this call of forward",
-                   what);
-    return t->value;
-}
-
-/* ── errors with the module's context ───────────────────────────────────────────────────────────────────────────────
- */
-void trace_fail(lua_State *L, const char *remedy, const char *fmt, ...) {
-    Frontend *f = fe_of(L);
-    va_list ap;
-    va_start(ap, fmt);
-    Str s = {.arena = f->arena};
-    str_add(&s, arena_vprintf(f->arena, fmt, ap));
-    va_end(ap);
-    const ModuleInfo *m = f->calls.n ? module_info(f, f->calls.at[f->calls.n - 1].module) : NULL;
-    if (m && m->ir->path[0])
-        str_addf(&s, "\n  in %s = %s, made at %s:%d", m->ir->path, m->made_by, m->made.file, m->made.line);
-    if (remedy && *remedy) str_addf(&s, "; %s", remedy);
-    fail(sandbox_source(L), "%s", s.s);
-}
-
-/* The largest number that a dtype holds. */
-static double largest(Dtype d) {
-    switch (d) {
-    case FP32: return FLT_MAX;
-    case BF16: return 0x1.fep127;
-    case FP16: return 65504;
-    case FP64: return DBL_MAX;
-    case FP8_E4M3: return 448;
-    case FP8_E5M2: return 57344;
-    case INT32: return INT32_MAX;
-    case INT64: return 0x1p53; /* of those that Lua's numbers and ours count exactly */
-    default: return 1;
-    }
-}
-
-void trace_need_number(lua_State *L, const char *what, double x, Dtype d) {
-    bool whole = !dtype_float(d), small = fabs(x) <= largest(d) || (d == INT32 && x == INT32_MIN);
-    if (isnan(x)) trace_fail(L, "does the model divide 0 by 0?", "%s: the number is NaN, which is no number", what);
-    if ((isinf(x) && !whole) || (small && (!whole || x == floor(x)) && (d != BOOL || x >= 0))) return;
-    trace_fail(L, "give another number or another dtype", "%s: %s cannot hold the number %.14g", what, dtype_name(d),
-               x);
 }
 
 static int prim_fail(lua_State *L) { /* message, remedy or nil */
@@ -118,27 +26,6 @@ static int prim_note(lua_State *L) { /* message */
 
 /* ── making ops ─────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-Builder trace_builder(lua_State *L) {
-    Frontend *f = fe_of(L);
-    Builder b = {.g = f->g, .p = f->program, .module = f->g->root, .src = sandbox_source(L), .phase = FORWARD};
-    if (f->calls.n) {
-        b.module = f->calls.at[f->calls.n - 1].module;
-        b.call = f->calls.at[f->calls.n - 1].call;
-    }
-    if (!b.src.file) b.src = f->training_at;
-    return b;
-}
-
-void trace_finish(lua_State *L, int first) {
-    Frontend *f = fe_of(L);
-    if (!f->calls.n) return;
-    const Call *c = &f->calls.at[f->calls.n - 1];
-    for (int i = first; i < f->program->ops.n; i++) {
-        f->program->ops.at[i]->checkpoint = c->checkpoint;
-        f->program->ops.at[i]->region = c->region;
-    }
-}
-
 Op *trace_op(lua_State *L, OpKind k, const OpParts *parts) {
     Builder b = trace_builder(L);
     int first = b.p->ops.n;
@@ -240,7 +127,7 @@ static int prim_op(lua_State *L) {
     const char *name = luaL_checkstring(L, 1);
     OpKind k = op_by_name(name);
     if (k == N_OPS) bug(sandbox_source(L), "no op '%s'", name);
-    need_trace(L, name);
+    trace_needed(L, name);
     luaL_checktype(L, 2, LUA_TTABLE);
     OpParts parts = {0};
     Value **in = parts.in;
@@ -311,7 +198,7 @@ static int prim_cast(lua_State *L) {
 }
 
 static int prim_full(lua_State *L) { /* shape, value, dtype */
-    need_trace(L, "full");
+    trace_needed(L, "full");
     OpParts parts = {.full = {.value = luaL_checknumber(L, 2)}};
     parts.full.dims = field_to_shape(L, 1, "full", parts.full.shape);
     parts.full.dtype = field_to_dtype(L, 3, "full");
@@ -321,7 +208,7 @@ static int prim_full(lua_State *L) { /* shape, value, dtype */
 }
 
 static int prim_arange(lua_State *L) { /* n, start, step, dtype */
-    need_trace(L, "arange");
+    trace_needed(L, "arange");
     OpParts parts = {.arange = {.n = luaL_checkinteger(L, 1),
                                 .start = luaL_checknumber(L, 2),
                                 .step = luaL_checknumber(L, 3),
@@ -335,7 +222,7 @@ static int prim_arange(lua_State *L) { /* n, start, step, dtype */
 /* axis(what, name): its ranks, the group that a collective of the model along it goes over, how far they are apart. */
 static int prim_axis(lua_State *L) {
     const char *what = luaL_checkstring(L, 1);
-    need_trace(L, what);
+    trace_needed(L, what);
     Graph *g = fe_of(L)->g;
     int axis = lua_isnoneornil(L, 2) ? COMM_WORLD : lua_type(L, 2) == LUA_TSTRING ? mesh_axis(lua_tostring(L, 2)) : -1;
     if (axis < 0)
