@@ -162,24 +162,6 @@ Plan *cli_compile(Arena *a, const Options *o, const char *input, const char *ent
     return pipeline_plan(g, d, &p);
 }
 
-static Plan *compiled(Arena *a, const Options *o, const char *input) {
-    const char *model = arena_printf(a, "%s.lua", input);
-    if (access(input, F_OK) && !access(model, F_OK))
-        fail(NOWHERE, "cannot read %s: %s; is it %s?", input, strerror(ENOENT), model);
-    cli_refuse_model_options(o, input);
-    return plan_read(a, input);
-}
-
-Plan *cli_plan(Arena *a, const Options *o, const char *input) {
-    if (o->nkeep && !o->budget)
-        fail_usage("--keep %s: without --budget nothing is chosen; give one, for example --budget 60GiB", o->keep[0]);
-    Plan *p = !cli_is_model(input) ? compiled(a, o, input)
-              : o->budget          ? cli_planned(a, o, input, NULL)
-                                   : cli_compile(a, o, input, "", false);
-    if (o->delayed) cost_delay_collectives(p, o->delay_us);
-    return p;
-}
-
 void cli_check_program(const Plan *p, const char *name) {
     const char **names = NEW_ARRAY(p->arena, const char *, p->nprograms + 1);
     Str known = {.arena = p->arena};

@@ -1,123 +1,15 @@
-/* `shardc plan`: the fastest policies within a budget of memory, and what `--budget` of build and run means.
- * Relies on: input.c, planner, report.
+/* `shardc plan`: the fastest policies within a budget of memory, as text, JSON and a curve.
+ * Relies on: planned.h, points.h (JSON), report.
  * Relied on by: main.c. */
 #include "../plan/figures.h"
-#include "../plan/live.h"
-#include "../planner/planner.h"
 #include "../report/chart.h"
 #include "../report/report.h"
+#include "planned.h"
 #include "points.h"
 
 #include <cjson/cJSON.h>
 #include <math.h>
 #include <unistd.h>
-
-typedef struct {
-    const Options *o;
-    const char *input;
-} Context;
-
-static Plan *compile(Arena *a, const void *context, const char *entries, PlannerHow how) {
-    const Context *c = context;
-    Options o = *c->o;
-    o.one_microbatch = how.one;
-    o.quiet |= how.quiet;
-    return cli_compile(a, &o, c->input, entries, how.estimate);
-}
-
-static PlannerChoices choices(const Options *o) {
-    PlannerChoices c = {0};
-    for (int i = 0; i < o->nkeep; i++)
-        if (!planner_hold(&c, o->keep[i]))
-            fail_usage(
-                "--keep %s: recompute, offload, reshard, prefetch or state is wanted; alone it leaves that as the "
-                "model has it, with =none there is none of it",
-                o->keep[i]);
-    return c;
-}
-
-/* Bytes of the arena: those given, or what a process may use of the device without what libraries hold. */
-static int64_t budget(const void *context, const Plan *own) {
-    const Context *c = context;
-    if (c->o->budget) return c->o->budget;
-    double tolerance, library = live_library_bytes(own, &tolerance);
-    return (int64_t)(own->device_usable - library - tolerance);
-}
-
-/* On a terminal, in a line that the next one replaces. */
-static void tell(const void *context, int tried, double best_us) {
-    if (!isatty(STDERR_FILENO)) return;
-    Arena *a = arena_new();
-    fprintf(stderr, "\r\033[K%d plans placed%s%s", tried, best_us > 0 ? ", the fastest that fits takes " : "",
-            best_us > 0 ? figure_time(a, best_us) : "");
-    fflush(stderr);
-    arena_free(a);
-}
-
-static void tell_no_more(void) {
-    if (isatty(STDERR_FILENO)) fputs("\r\033[K", stderr);
-}
-
-static PlannerInput input(Arena *a, const Context *c) {
-    if (!cli_is_model(c->input)) fail_usage("%s: policies are chosen for a model: give its .lua file", c->input);
-    PlannerInput in = {.compile = compile, .budget = budget, .tell = tell, .context = c, .choices = choices(c->o)};
-    in.device = cli_device(a, c->o);
-    return in;
-}
-
-static PlannerResult search(Arena *a, const Context *c) {
-    const PlannerInput in = input(a, c);
-    if (!c->o->budget && strcmp(in.device->target, "cuda"))
-        fail_usage("plan %s: the cpu target has no memory limit to plan for; give --budget, for example --budget 4GiB, "
-                   "or a GPU's --device",
-                   c->input);
-    PlannerResult r = planner_search(a, &in);
-    tell_no_more();
-    return r;
-}
-
-/* The amount as --budget reads it, rounded up to a tenth of its unit. */
-static const char *budget_text(Arena *a, int64_t bytes) {
-    static const char *const units[] = {"KiB", "MiB", "GiB", "TiB"};
-    double x = (double)bytes / 1024;
-    int unit = 0;
-    for (; unit < 3 && x >= 1024; unit++) x /= 1024;
-    return arena_printf(a, "%.1f%s", ceil(x * 10) / 10, units[unit]);
-}
-
-static _Noreturn void nothing_fits(Arena *a, const PlannerResult *r) {
-    if (r->least == INT64_MAX)
-        fail(NOWHERE, "nothing fits: the compiler refuses every policy that --keep leaves; give fewer of it");
-    fail(NOWHERE,
-         "nothing fits in %s of arena among the %d plans placed: the smallest arena found is %s (%s B); give --budget "
-         "%s, "
-         "more ranks (--world), or a smaller batch",
-         figure_bytes(a, (double)r->budget), r->tried, figure_bytes(a, (double)r->least),
-         figure_grouped(a, (double)r->least), budget_text(a, r->least));
-}
-
-Plan *cli_fastest(Arena *a, const Options *o, const char *input, int64_t *least) {
-    Context c = {o, input};
-    PlannerResult r = search(a, &c);
-    *least = r.best.plan ? 0 : r.least;
-    return r.best.plan;
-}
-
-/* "h.{0-3}: keep everything; units: as the model says" */
-static const char *choice_of(Arena *a, const Planned *p) {
-    Str s = {.arena = a};
-    for (int i = 0; i < p->nruns; i++) str_addf(&s, "%s: %s; ", p->runs[i].match, p->runs[i].what);
-    str_addf(&s, "units: %s", p->units);
-    return s.s;
-}
-
-Plan *cli_planned(Arena *a, const Options *o, const char *input, const char **choice) {
-    Context c = {o, input};
-    PlannerResult r = search(a, &c);
-    if (!r.best.plan) nothing_fits(a, &r);
-    if (choice) *choice = choice_of(a, &r.best);
-    return r.best.plan;
-}
 
 /* ── text ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
 static void runs_table(Arena *a, const Planned *p) {
@@ -143,7 +35,7 @@ static void candidates(Arena *a, const PlannerResult *r) {
             printf("%12s  %12s  ", figure_time(a, c->plan.step_us), figure_bytes(a, (double)c->plan.arena));
         else
             printf("%12s  %12s  ", "refused", "-");
-        printf("%s\n", choice_of(a, &c->plan));
+        printf("%s\n", planned_words(a, &c->plan));
     }
 }
 
@@ -204,7 +96,7 @@ static cJSON *planned_json(const Planned *p) {
 /* ── the command ────────────────────────────────────────────────────────────────────────────────────────────────── */
 enum { POINTS = 16 };
 
-static void draw(Arena *a, const Options *o, const Context *c, const PlannerCurve *curve) {
+static void draw(Arena *a, const Options *o, const PlanAsked *c, const PlannerCurve *curve) {
     double *x = NEW_ARRAY(a, double, curve->n + 1), *y = NEW_ARRAY(a, double, curve->n + 1);
     const char **label = NEW_ARRAY(a, const char *, curve->n + 1);
     for (int i = 0; i < curve->n; i++) {
@@ -226,14 +118,14 @@ static void draw(Arena *a, const Options *o, const Context *c, const PlannerCurv
     out_commit(&f);
 }
 
-static void curve(Arena *a, const Options *o, const Context *c) {
+static void curve(Arena *a, const Options *o, const PlanAsked *c) {
     if (o->out || o->budget || o->explain)
         fail_usage("--curve %s: the curve is of all budgets; leave one of the two out", o->out      ? "-o"
                                                                                         : o->budget ? "--budget"
                                                                                                     : "--explain");
-    const PlannerInput in = input(a, c);
+    const PlannerInput in = planned_input(a, c);
     PlannerCurve curve = planner_curve(a, &in, POINTS);
-    tell_no_more();
+    planned_told();
     if (o->curve_svg) draw(a, o, c, &curve);
     if (cli_as_json(o)) {
         cJSON *all = cJSON_CreateArray();
@@ -244,7 +136,7 @@ static void curve(Arena *a, const Options *o, const Context *c) {
     printf("%12s  %12s  %s\n", "arena", "step", "choice");
     for (int i = 0; i < curve.n; i++) {
         const Planned *p = &curve.points[i];
-        printf("%12s  %12s  %s\n", figure_bytes(a, (double)p->arena), figure_time(a, p->step_us), choice_of(a, p));
+        printf("%12s  %12s  %s\n", figure_bytes(a, (double)p->arena), figure_time(a, p->step_us), planned_words(a, p));
     }
 }
 
@@ -261,10 +153,10 @@ static void write_policy(Arena *a, const Options *o, const PlannerResult *r) {
     out_commit(&f);
 }
 
-static void plan(Arena *a, const Options *o, const Context *c) {
-    PlannerResult r = search(a, c);
+static void plan(Arena *a, const Options *o, const PlanAsked *c) {
+    PlannerResult r = planned_search(a, c);
     if (o->explain) candidates(a, &r);
-    if (!r.best.plan) nothing_fits(a, &r);
+    if (!r.best.plan) planned_nothing_fits(a, &r);
     if (o->out) write_policy(a, o, &r);
     if (!cli_as_json(o)) {
         plan_text(a, o, &r);
@@ -282,7 +174,7 @@ static void plan(Arena *a, const Options *o, const Context *c) {
 }
 
 int command_plan(Arena *a, const Options *o) {
-    Context c = {o, o->inputs[0]};
+    PlanAsked c = {o, o->inputs[0]};
     if (o->explain && cli_as_json(o))
         fail_usage("--explain --format json: the table is text; leave one of the two out");
     if (o->curve)
