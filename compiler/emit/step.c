@@ -7,19 +7,6 @@
 enum { WIDTH = 118 };
 
 /* ── comments ────────────────────────────────────────────────────────────────────────────────────────────────────── */
-static void add_amount(Str *t, double x, const char *unit, double base, const char *const *scales) {
-    int k = 0;
-    while (x >= base * 0.9995 && k < 4) {
-        x /= base;
-        k++;
-    }
-    str_addf(t, k ? "%.1f %s%s" : "%.0f %s%s", x, scales[k], unit);
-}
-
-void text_size(Str *t, double bytes) {
-    add_amount(t, bytes, "B", 1024, (const char *const[]){"", "Ki", "Mi", "Gi", "Ti"});
-}
-
 /* "up" of layers.3.mlp.up; "layers.3" of layers.3 */
 static const char *leaf_name(const char *path) {
     const char *last = path + strlen(path);
@@ -54,7 +41,7 @@ static void add_event_comment(Str *t, const Event *x) {
     if (by_flops || x->bytes > 0) {
         str_add(t, separator);
         if (by_flops)
-            add_amount(t, x->flops, "FLOP", 1000, (const char *const[]){"", "k", "M", "G", "T"});
+            text_amount(t, x->flops, "FLOP", 1000, (const char *const[]){"", "k", "M", "G", "T"});
         else
             text_size(t, x->bytes);
         if (x->comm >= 0) str_add(t, " on the wire");

@@ -1,4 +1,4 @@
-/* What the emitter's files share: the emission under way, and the printing of names, strings, addresses and tensors.
+/* What the emitter's files share: the emission under way, and the printing of names, literals, addresses and tensors.
  * Relies on: plan.h, ir.h.
  * Relied on by: emit.c, step.c, kernels.c, tables.c, build.c. */
 #ifndef SHARDC_EMIT_TEXT_H
@@ -23,27 +23,29 @@ typedef struct Names Names; /* of one program: names.c */
 char *emit_binary_mark(Arena *a);                    /* in objects and programs */
 void emit_keep_foreign(Arena *a, const char *path);  /* fails where something stands that no build wrote */
 
-/* text.c */
-bool emit_is_cuda(const Emit *e);
-const char *emit_kernels_suffix(const Plan *p); /* "_kernels.c", "_kernels.cu" */
-/* Behind what a text has: */
+/* literals.c: behind what a text has */
 void text_name(Str *t, const char *s);      /* an identifier: "micro", "layers_3" */
 void text_string(Str *t, const char *s);    /* a C literal with its quotes, "NULL" for NULL */
 void text_in_string(Str *t, const char *s); /* a part of one */
 void text_comment(Str *t, const char *s);   /* fit to stand inside a comment */
 void text_float(Str *t, double x);
 void text_int(Str *t, int64_t x);
-void text_size(Str *t, double bytes);                                    /* 98.0 KiB */
-void text_tensor(Str *t, const Emit *e, const Names *n, const Value *v); /* T(BF16, e17_y, 8, 768); V(...): a view */
-void text_bytes(Str *t, const Names *n, const Value *v);                 /* BYTES(e17_workspace, 4096) */
-void text_tensor_initializer(Str *t, const Emit *e, const Value *v);     /* for tables: {.at = ...} */
-const char *c_name(Arena *a, const char *s);                             /* the same by themselves */
+void text_amount(Str *t, double x, const char *unit, double base, const char *const *scales); /* "16.8 M" + unit */
+void text_size(Str *t, double bytes);                                                         /* 98.0 KiB */
+const char *c_name(Arena *a, const char *s); /* the same by themselves */
 const char *c_string(Arena *a, const char *s);
 const char *c_comment(Arena *a, const char *s);
 const char *c_float(Arena *a, double x);
-const char *c_dtype(Dtype d);                          /* BF16 */
-const char *c_stream(Stream s);                        /* COMPUTE */
-uint64_t emit_value_at(const Emit *e, const Value *v); /* byte offset in its arena */
+const char *c_dtype(Dtype d);   /* BF16 */
+const char *c_stream(Stream s); /* COMPUTE */
+
+/* text.c */
+bool emit_is_cuda(const Emit *e);
+const char *emit_kernels_suffix(const Plan *p);                          /* "_kernels.c", "_kernels.cu" */
+void text_tensor(Str *t, const Emit *e, const Names *n, const Value *v); /* T(BF16, e17_y, 8, 768); V(...): a view */
+void text_bytes(Str *t, const Names *n, const Value *v);                 /* BYTES(e17_workspace, 4096) */
+void text_tensor_initializer(Str *t, const Emit *e, const Value *v);     /* for tables: {.at = ...} */
+uint64_t emit_value_at(const Emit *e, const Value *v);                   /* byte offset in its arena */
 bool emit_value_host(const Emit *e, const Value *v);
 bool emit_updated(const Op *op, int operand); /* that operand is written in place */
 uint64_t emit_event_written(const Op *op);    /* a bit each tensor of its kernel's struct: it is written */
