@@ -1,7 +1,7 @@
 /* Reads after writes, and no two unordered accesses to one storage's bytes of which one writes.
  * Relies on: internal.h. Per run of bytes it keeps the last write and, per stream, the last read since, in issue order
  * (which extends happens-before): the bookkeeping of FastTrack (Flanagan, Freund 2009), exact for the first violation.
- * Relied on by: verify.c; succession.c (verify_cut_pieces). */
+ * Relied on by: verify.c. */
 #include "internal.h"
 
 enum { EARLIER_PROGRAM = -1, NEVER = -2 };
@@ -33,28 +33,6 @@ static Pieces *pieces_of(Bytes *b, int storage) {
         push(l, b->v->arena, p);
     }
     return l;
-}
-
-/* First piece that ends after x. */
-static int find(const Pieces *l, int64_t x) {
-    return FIRST(i, 0, l->n, l->at[i].hi > x);
-}
-
-static void split(Arena *a, Pieces *l, int64_t x) {
-    int i = find(l, x);
-    if (i == l->n || l->at[i].lo >= x) return;
-    Piece last = l->at[l->n - 1];
-    push(l, a, last);
-    memmove(&l->at[i + 1], &l->at[i], sizeof *l->at * (size_t)(l->n - 1 - i));
-    l->at[i].hi = x;
-    l->at[i + 1].lo = x;
-}
-
-void verify_cut_pieces(Arena *a, Pieces *l, const Access *x, int *first, int *end) {
-    split(a, l, x->offset);
-    split(a, l, x->offset + x->size);
-    *first = find(l, x->offset);
-    for (*end = *first; *end < l->n && l->at[*end].lo < x->offset + x->size;) ++*end;
 }
 
 static const char *bytes_text(Bytes *b, const Access *x, const Piece *p) {

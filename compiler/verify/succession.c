@@ -1,5 +1,5 @@
 /* Which programs may follow which, and which persistent bytes every way to a program has written before it starts.
- * Relies on: internal.h, bytes.c (verify_cut_pieces), the table of successions in plan/plan.c.
+ * Relies on: internal.h, the table of successions in plan/plan.c.
  * Relied on by: verify.c and bytes.c. */
 #include "internal.h"
 

@@ -3,26 +3,6 @@
  * Relied on by: pipeline.c (every build), `shardc verify`, the tests. */
 #include "internal.h"
 
-void verify_note(Verifier *v, int program, const char *rule, int first, int second, const char *fmt, ...) {
-    if (v->noted++ >= MAX_FINDINGS) return;
-    const PlanProgram *p = program >= 0 ? &v->plan->programs[program] : NULL;
-    char text[2048];
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
-    Finding f = {rule, p ? p->name : "", p && first >= 0 ? p->events[first].id : NULL,
-                 p && second >= 0 ? p->events[second].id : NULL, arena_strdup(v->arena, text)};
-    push(v->out, v->arena, f);
-}
-
-bool verify_access_inside(const Verifier *v, int program, const Access *x) {
-    if (x->storage < 0 || x->storage >= v->plan->nstorages || v->unsound[x->storage]) return false;
-    const Storage *s = &v->plan->storages[x->storage];
-    return (s->program < 0 || s->program == program) && x->offset >= 0 && x->size >= 0 && x->offset <= s->size &&
-           x->size <= s->size - x->offset;
-}
-
 /* ── bounds: storages in arenas, accesses in storages and in their declared lives ────────────────────────────────── */
 static void check_storages(Verifier *v) {
     const Plan *p = v->plan;

@@ -1,0 +1,61 @@
+/* Makes the ops of the shard pass: of a unit, collectives, stores, groups of one.
+ * Relies on: shard.h.
+ * Relied on by: the other files of shard/. */
+#include "../../ir/policy.h"
+#include "shard.h"
+
+Op *shard_unit_op(Graph *g, OpKind k, Unit *u, const char *id, Phase phase, Purpose purpose, const OpParts *parts) {
+    Op *op = op_new(g, k);
+    op->parts = *parts;
+    for (int i = 0, slots = op_slot_count(op_info[k].operands); i < slots; i++)
+        if (op->in[i]) op->nin = i + 1;
+    op->id = id;
+    op->unit = u;
+    op->module = u ? u->module : g->root;
+    op->src = u ? u->policy->src : g->training->optimizer->src;
+    op->phase = phase;
+    op->purpose = purpose;
+    op->group = -1;
+    return op;
+}
+
+Op *shard_collective(Graph *g, OpKind k, Unit *u, const char *id, Phase phase, Purpose purpose, int comm, Value *x) {
+    if (x->dims != 1) x = shard_piece(g, x, 0, value_numel(x)); /* collectives are along dimension 0 */
+    Op *op = shard_unit_op(g, k, u, id, phase, purpose, &(OpParts){.in = {x}});
+    INT_OF(op, comm) = comm;
+    INT_OF(op, ranks) = g->comms.at[comm].n;
+    return op;
+}
+
+Value *shard_add_out(Graph *g, Op *op, Dtype d, int64_t n) {
+    Value *v = value_new(g, d, 1, &n);
+    v->def = op;
+    op->out[op->nout++] = v;
+    return v;
+}
+
+Value *shard_out_into(Graph *g, Op *op, State *s) {
+    Value *v = shard_piece(g, s->value, 0, s->numel);
+    v->def = op;
+    return op->out[op->nout++] = v;
+}
+
+Value *shard_piece(Graph *g, Value *of, int64_t at, int64_t n) {
+    int64_t stride = 1;
+    return value_new_view(g, of, 1, &n, &stride, at);
+}
+
+Op *shard_fused_one(Ctx *c, Op *member, Dtype d) {
+    Value *x = op_operand(member);
+    Op *op = UNIT_OP(c->g, fused, member->unit, member->id, member->phase, member->purpose, .x = {x});
+    member->out[member->nout++] = shard_add_out(c->g, op, d, value_numel(x));
+    op->body = NEW_ARRAY(c->g->arena, Op *, 1);
+    op->body[op->nbody++] = member;
+    groups_set(c->groups, op);
+    return op;
+}
+
+Op *shard_store_op(Graph *g, Value *from, Value *to, const char *id, Phase phase, Purpose purpose, bool add, int64_t at,
+                   Unit *u) {
+    return UNIT_OP(g, store, u, id, phase, purpose, .value = from, .state = to, .add = add, .at = at);
+}
