@@ -111,7 +111,7 @@ Value *build_reshape(Builder *b, Value *a, int dims, const int64_t *shape) {
     bool plain = dims >= 0 && dims <= MAX_DIMS;
     for (int i = 0; i < dims && plain; i++) plain = shape[i] > 0 && !__builtin_mul_overflow(n, shape[i], &n);
     /* A shape that does not fit goes to the rule as it is, which says what is wrong with it. */
-    if (plain && n == value_numel(a) && !rule_reshape_strides(a, dims, shape, stride)) a = build_one(b, OP_copy, a);
+    if (plain && n == value_numel(a) && !value_reshape_strides(a, dims, shape, stride)) a = build_one(b, OP_copy, a);
     return build_shaped(b, OP_reshape, a, dims, shape);
 }
 

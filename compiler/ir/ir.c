@@ -74,6 +74,35 @@ bool value_contiguous(const Value *v) {
     return true;
 }
 
+/* The operand's dims are merged into runs within which elements are evenly spaced; each new dim must lie within one
+ * run. Both are walked from the innermost dim outwards. */
+bool value_reshape_strides(const Value *v, int dims, const int64_t *shape, int64_t *stride) {
+    int64_t left = 1, step = 1; /* of the current run: elements not yet given away, and their spacing */
+    int next = v->dims - 1;
+    for (int i = dims - 1; i >= 0; i--) {
+        if (shape[i] == 1) {
+            stride[i] = step;
+            continue;
+        }
+        if (left == 1) {
+            while (next >= 0 && v->shape[next] == 1) next--;
+            if (next < 0) return false;
+            left = v->shape[next];
+            step = v->stride[next];
+            int64_t outer = step * left; /* the spacing that the next dim has if it continues the run */
+            for (next--; next >= 0 && (v->shape[next] == 1 || v->stride[next] == outer); next--) {
+                left *= v->shape[next];
+                outer *= v->shape[next];
+            }
+        }
+        if (left % shape[i]) return false;
+        stride[i] = step;
+        step *= shape[i];
+        left /= shape[i];
+    }
+    return true;
+}
+
 const char *value_shape_str(Arena *a, int dims, const int64_t *shape) {
     Str s = {.arena = a};
     str_add(&s, "[");

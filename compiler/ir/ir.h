@@ -67,6 +67,8 @@ int64_t value_numel(const Value *v);
 int64_t param_numel(const Param *p);
 int64_t value_bytes(const Value *v); /* numel × element size, of the values own extent */
 bool value_contiguous(const Value *v);
+/* The strides by which a view of v has another shape; false: none has, it needs a copy. */
+bool value_reshape_strides(const Value *v, int dims, const int64_t *shape, int64_t *stride);
 bool value_has_shape(const Value *v, int dims, const int64_t *shape);
 bool value_same_shape(const Value *a, const Value *b);
 static inline Value *value_writable_root(Value *v) {

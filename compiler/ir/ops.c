@@ -157,7 +157,7 @@ void build_set_dtype(Op *op, Dtype d) {
 bool op_needs_copy(const Op *op) {
     int64_t stride[MAX_DIMS];
     return op->kind == OP_reshape &&
-           !rule_reshape_strides(op->reshape.a, (int)op->reshape.dims, op->reshape.shape, stride);
+           !value_reshape_strides(op->reshape.a, (int)op->reshape.dims, op->reshape.shape, stride);
 }
 
 bool op_changes_nothing(const Op *op) {

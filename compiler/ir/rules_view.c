@@ -4,35 +4,6 @@
 #include "rules.h"
 
 /* ── reshape ─────────────────────────────────────────────────────────────────────────────────────────────────────── */
-/* The operand's dims are merged into runs within which elements are evenly spaced; each new dim must lie within one
- * run. Both are walked from the innermost dim outwards. */
-bool rule_reshape_strides(const Value *v, int dims, const int64_t *shape, int64_t *stride) {
-    int64_t left = 1, step = 1; /* of the current run: elements not yet given away, and their spacing */
-    int next = v->dims - 1;
-    for (int i = dims - 1; i >= 0; i--) {
-        if (shape[i] == 1) {
-            stride[i] = step;
-            continue;
-        }
-        if (left == 1) {
-            while (next >= 0 && v->shape[next] == 1) next--;
-            if (next < 0) return false;
-            left = v->shape[next];
-            step = v->stride[next];
-            int64_t outer = step * left; /* the spacing that the next dim has if it continues the run */
-            for (next--; next >= 0 && (v->shape[next] == 1 || v->stride[next] == outer); next--) {
-                left *= v->shape[next];
-                outer *= v->shape[next];
-            }
-        }
-        if (left % shape[i]) return false;
-        stride[i] = step;
-        step *= shape[i];
-        left /= shape[i];
-    }
-    return true;
-}
-
 /* One entry may be −1: it becomes whatever makes the sizes agree. */
 void infer_reshape(Graph *g, Op *op) {
     Value *x = op->reshape.a;
@@ -51,7 +22,7 @@ void infer_reshape(Graph *g, Op *op) {
     if (n != have)
         rule_fail(g, op, "x %s to %s: %lld elements ≠ %lld; the sizes must multiply to %lld", value_str(g->arena, x),
                   value_shape_str(g->arena, dims, shape), (long long)have, (long long)n, (long long)have);
-    if (!rule_reshape_strides(x, dims, shape, stride))
+    if (!value_reshape_strides(x, dims, shape, stride))
         rule_fail(g, op, "x %s to %s: its strides allow no view; copy it first (internal error)",
                   value_str(g->arena, x), value_shape_str(g->arena, dims, shape));
     rule_view(g, op, &op->reshape.y, x, dims, shape, stride, 0);
