@@ -21,10 +21,10 @@ typedef struct {
     Adjoint *adjoint; /* by Value.id, of the values that the forward has */
     Uses *uses;
     int indexed; /* ops of the program, from the first, that `uses` knows */
-} Ctx;
+} Autodiff;
 
 /* NULL: no trainable parameter is upstream of v. */
-static Adjoint *adjoint_of(const Ctx *c, const Value *v) {
+static Adjoint *adjoint_of(const Autodiff *c, const Value *v) {
     return v && c->adjoint[v->id].wanted ? &c->adjoint[v->id] : NULL;
 }
 
@@ -37,7 +37,7 @@ static bool stands_first(const Param *p) { /* among those it is fused with, or a
     return !p->fused || p->fused->part[0] == p;
 }
 
-static bool wants(const Ctx *c, const Op *op) { /* a trainable parameter is upstream of an operand */
+static bool wants(const Autodiff *c, const Op *op) { /* a trainable parameter is upstream of an operand */
     for (int k = 0; k < op->nin; k++)
         if (adjoint_of(c, op->in[k])) return true;
     return false;
@@ -49,7 +49,7 @@ static bool wants(const Ctx *c, const Op *op) { /* a trainable parameter is upst
 enum { FEW = 8 };
 
 /* By Value.id: how often ops read it, themselves or through views of it. */
-static const int *reads(const Ctx *c) {
+static const int *reads(const Autodiff *c) {
     const Program *p = c->b.p;
     int *n = NEW_ARRAY(c->b.g->arena, int, c->b.g->values.n + 1);
     for (int i = p->ops.n - 1; i >= 0; i--) {
@@ -66,7 +66,7 @@ static Dtype grad_dtype(const Param *p) {
 }
 
 /* Which values have an adjoint: trainable parameters, and what is computed from them. */
-static void mark_wanted(Ctx *c) {
+static void mark_wanted(Autodiff *c) {
     const Graph *g = c->b.g;
     const int *nreads = reads(c);
     for (int i = 0; i < g->params.n; i++) {
@@ -92,7 +92,7 @@ static void mark_wanted(Ctx *c) {
 
 /* ── contributions ──────────────────────────────────────────────────────────────────────────────────────────────── */
 /* Does `user` alone use v, and is v no other gradient that the current op's rule gives? */
-static bool used_once(const Ctx *c, const Value *v, const Op *user, Value *const *gin, int nin, int self) {
+static bool used_once(const Autodiff *c, const Value *v, const Op *user, Value *const *gin, int nin, int self) {
     for (const User *u = uses_users(c->uses, v); u; u = u->next)
         if (u->value == v && u->op != user) return false;
     for (int k = 0; k < nin; k++)
@@ -102,7 +102,7 @@ static bool used_once(const Ctx *c, const Value *v, const Op *user, Value *const
 
 /* Lets the op that makes gin[self] store it in dtype d, where it can (views in between follow), so that a weight's
  * gradient is rounded once, from the sum. */
-static void widen(Ctx *c, Value *const *gin, int nin, int self, Dtype d) {
+static void widen(Autodiff *c, Value *const *gin, int nin, int self, Dtype d) {
     Op *views[MAX_DIMS + 2];
     int n = 0;
     Value *v = gin[self];
@@ -124,14 +124,14 @@ static void widen(Ctx *c, Value *const *gin, int nin, int self, Dtype d) {
 
 /* Sums stand in the dtype that the value's gradient is kept in; a lone contribution to a view of a parameter stays as
  * it is, because the op that undoes the view may widen it more cheaply. */
-static void contribute(Ctx *c, Value *to, Adjoint *s, Value *v) {
+static void contribute(Autodiff *c, Value *to, Adjoint *s, Value *v) {
     Dtype d = s->wide ? s->dtype : to->dtype;
     bool lone = s->wide && !s->is_param && !s->sum;
     if (!lone) v = build_cast(&c->b, v, d);
     s->sum = s->sum ? build_two(&c->b, OP_add, build_cast(&c->b, s->sum, d), v) : v;
 }
 
-static void index_built(Ctx *c) {
+static void index_built(Autodiff *c) {
     const Program *p = c->b.p;
     for (; c->indexed < p->ops.n; c->indexed++) {
         uses_add(c->uses, p->ops.at[c->indexed]);
@@ -139,7 +139,7 @@ static void index_built(Ctx *c) {
     }
 }
 
-static void differentiate(Ctx *c, Op *op) {
+static void differentiate(Autodiff *c, Op *op) {
     OpParts d = {0};
     bool reached = false;
     for (int k = 0; k < op->nout; k++) {
@@ -165,7 +165,7 @@ static void differentiate(Ctx *c, Op *op) {
 }
 
 /* Backward ops belong to the region and call of the op that they differentiate. */
-static void backward(Ctx *c, Program *p) {
+static void backward(Autodiff *c, Program *p) {
     Graph *g = c->b.g;
     Adjoint *loss = adjoint_of(c, p->loss);
     for (int i = p->ops.n - 1; i >= 0; i--) {
@@ -186,7 +186,7 @@ static void backward(Ctx *c, Program *p) {
 
 /* ── parameters' gradients ──────────────────────────────────────────────────────────────────────────────────────── */
 /* Of a sum that something else reads, or that is in another dtype. */
-static Value *own_copy(Ctx *c, Edit *e, const Param *p, Value *v) {
+static Value *own_copy(Autodiff *c, Edit *e, const Param *p, Value *v) {
     Graph *g = c->b.g;
     Program tail = {0};
     Op *def = v->def;
@@ -201,13 +201,13 @@ static Value *own_copy(Ctx *c, Edit *e, const Param *p, Value *v) {
     return copy;
 }
 
-static Value *sum_of(const Ctx *c, const Param *p) {
+static Value *sum_of(const Autodiff *c, const Param *p) {
     const Adjoint *s = p->value ? adjoint_of(c, value_of(p)) : NULL;
     return s ? s->sum : NULL;
 }
 
 /* By Value.id: is it the gradient of several parameters? */
-static bool *shared_sums(const Ctx *c) {
+static bool *shared_sums(const Autodiff *c) {
     const Graph *g = c->b.g;
     bool *taken = uses_value_flags(g), *shared = uses_value_flags(g);
     for (int i = 0; i < g->params.n; i++) {
@@ -219,7 +219,7 @@ static bool *shared_sums(const Ctx *c) {
     return shared;
 }
 
-static int finish(Ctx *c) {
+static int finish(Autodiff *c) {
     Graph *g = c->b.g;
     const bool *shared = shared_sums(c);
     Edit *e = edit_begin(g, c->b.p);
@@ -246,7 +246,7 @@ static int finish(Ctx *c) {
 void lower_autodiff(Graph *g, Program *p) {
     if (!p->loss) return;
     Source src = p->loss->def ? p->loss->def->src : NOWHERE;
-    Ctx c = {.b = {.g = g, .p = p, .phase = BACKWARD}, .indexed = p->ops.n};
+    Autodiff c = {.b = {.g = g, .p = p, .phase = BACKWARD}, .indexed = p->ops.n};
     c.adjoint = NEW_ARRAY(g->arena, Adjoint, g->values.n + 1);
     mark_wanted(&c);
     c.uses = uses_new(g, p); /* after mark_wanted: no parameter has a gradient yet */

@@ -13,15 +13,15 @@ typedef struct {
     Program *p;
     Uses *uses;
     bool *written;
-} Ctx;
+} EpilogueFusion;
 
-static int at(const Ctx *c, const Op *op) {
+static int at(const EpilogueFusion *c, const Op *op) {
     return uses_position(c->uses, op);
 }
 
 /* ── may the two become one? ────────────────────────────────────────────────────────────────────────────────────── */
 /* `then` may move up to `first`: what it reads is there already, or is a result of first or a view of one. */
-static bool may_rise(const Ctx *c, const Op *first, const Op *then) {
+static bool may_rise(const EpilogueFusion *c, const Op *first, const Op *then) {
     int to = at(c, first);
     for (int k = 0; k < then->nin; k++) {
         const Value *v = then->in[k], *root = v && v->base ? v->base : v;
@@ -32,14 +32,14 @@ static bool may_rise(const Ctx *c, const Op *first, const Op *then) {
 }
 
 /* `first` may move down to `then`: nothing in between reads its results. */
-static bool may_sink(const Ctx *c, const Op *first, const Op *then) {
+static bool may_sink(const EpilogueFusion *c, const Op *first, const Op *then) {
     for (int k = 0; k < first->nout; k++)
         for (const User *u = uses_users(c->uses, first->out[k]); u; u = u->next)
             if (at(c, u->op) < at(c, then)) return false;
     return true;
 }
 
-static bool may_fuse(const Ctx *c, const Pattern *p, const Op *first, const Op *then) {
+static bool may_fuse(const EpilogueFusion *c, const Pattern *p, const Op *first, const Op *then) {
     int apart = at(c, then) - at(c, first);
     if (apart <= 0 || (!p->across && (apart > REACH || first->phase != then->phase))) return false;
     if (lower_reads_flagged(first, c->written) || lower_reads_flagged(then, c->written)) return false;
@@ -48,14 +48,14 @@ static bool may_fuse(const Ctx *c, const Pattern *p, const Op *first, const Op *
 
 /* ── fusing ─────────────────────────────────────────────────────────────────────────────────────────────────────── */
 /* Does one op alone read v's bytes? Where v is a view, that op reads v, and nothing else reads its root. */
-static bool read_alone(const Ctx *c, const Value *v) {
+static bool read_alone(const EpilogueFusion *c, const Value *v) {
     const Value *root = v->base ? v->base : v;
     bool once = root == v || (uses_count(c->uses, root) == 1 && uses_through_views(c->uses, root) == 1);
     return once && uses_count(c->uses, v) == 1;
 }
 
 /* Turns first into both, where the pattern's rule can, and takes `then` out of the list. */
-static bool fuse_pair(Ctx *c, const Pattern *p, Op *first, Op *then, int operand) {
+static bool fuse_pair(EpilogueFusion *c, const Pattern *p, Op *first, Op *then, int operand) {
     bool alone = read_alone(c, then->in[operand]);
     Joined *joined = NEW(c->g->arena, Joined);
     *joined = (Joined){.id = then->id, .kind = then->kind, .next = first->joined};
@@ -78,7 +78,7 @@ static bool fuse_pair(Ctx *c, const Pattern *p, Op *first, Op *then, int operand
 }
 
 /* The nearest op before `then` of the pattern's first kind that reads what operand k of `then` is. */
-static Op *sibling(const Ctx *c, const Pattern *p, const Op *then, int k) {
+static Op *sibling(const EpilogueFusion *c, const Pattern *p, const Op *then, int k) {
     for (int i = at(c, then) - 1; i >= 0 && i >= at(c, then) - REACH; i--) {
         Op *op = c->p->ops.at[i];
         if (!op || op->kind != p->first) continue;
@@ -88,7 +88,7 @@ static Op *sibling(const Ctx *c, const Pattern *p, const Op *then, int k) {
     return NULL;
 }
 
-static void try_pattern(Ctx *c, const Pattern *p, Op *then) {
+static void try_pattern(EpilogueFusion *c, const Pattern *p, Op *then) {
     for (int k = 0; k < then->nin; k++) {
         if (!then->in[k]) continue;
         Op *first = p->chain ? value_root(then->in[k])->def : sibling(c, p, then, k);
@@ -98,7 +98,7 @@ static void try_pattern(Ctx *c, const Pattern *p, Op *then) {
 }
 
 static void fuse_where(Graph *g, Program *p, bool traced) {
-    Ctx c = {g, p, uses_new(g, p), lower_written_states(g, p)};
+    EpilogueFusion c = {g, p, uses_new(g, p), lower_written_states(g, p)};
     for (int t = 0; t < npatterns; t++) {
         if (patterns[t].traced != traced) continue;
         for (int i = 0; i < p->ops.n; i++)

@@ -107,9 +107,9 @@ typedef struct {
     Uses *uses;             /* outside the group of the value's op, once it has one */
     Node *node;             /* by Op.serial */
     struct Fusion **reader; /* by Value.id: the last group that read it */
-} Ctx;
+} Fusing;
 
-static Node *node_of(const Ctx *c, const Op *op) {
+static Node *node_of(const Fusing *c, const Op *op) {
     return &c->node[op->serial];
 }
 static bool is_pointwise(const Op *op) {
@@ -117,7 +117,7 @@ static bool is_pointwise(const Op *op) {
 }
 
 /* May the two be members of one group? Regions are recomputed whole, units are gathered apart. */
-static bool compatible(const Ctx *c, const Op *a, const Op *b) {
+static bool compatible(const Fusing *c, const Op *a, const Op *b) {
     const Node *x = node_of(c, a), *y = node_of(c, b);
     return !x->tied && !y->tied && a->phase == b->phase && a->region == b->region && x->unit == y->unit &&
            value_same_shape(op_result(a), op_result(b));
@@ -129,7 +129,7 @@ static Op *maker(const Value *operand) { /* NULL: none is there, or nothing make
 
 /* ── order: views right before their first user, pointwise ops near their producers ─────────────────────────────── */
 /* Operands that are views come first; anything else is there already. */
-static void put(Ctx *c, Op *op) {
+static void put(Fusing *c, Op *op) {
     if (node_of(c, op)->done) return;
     node_of(c, op)->done = true;
     for (int k = 0; k < op->nin; k++)
@@ -137,7 +137,7 @@ static void put(Ctx *c, Op *op) {
     push(&c->p->ops, c->g->arena, op);
 }
 
-static bool ready(const Ctx *c, const Op *op) {
+static bool ready(const Fusing *c, const Op *op) {
     for (int k = 0; k < op->nin; k++) {
         const Op *def = maker(op->in[k]);
         while (def && op_is(def, T_VIEW) && !node_of(c, def)->done) def = maker(op_operand(def));
@@ -148,7 +148,7 @@ static bool ready(const Ctx *c, const Op *op) {
 
 /* After a pointwise op, those of its users that could join its group and have all they need: chains of gradients of one
  * tensor come together although the backward of other ops stands between them in the list. */
-static void pull_users(Ctx *c, Op *first) {
+static void pull_users(Fusing *c, Op *first) {
     VEC(Op *) work = {0};
     push(&work, c->g->arena, first);
     for (int w = 0; w < work.n; w++) {
@@ -163,7 +163,7 @@ static void pull_users(Ctx *c, Op *first) {
     }
 }
 
-static void reorder(Ctx *c) {
+static void reorder(Fusing *c) {
     Program old = *c->p;
     memset(&c->p->ops, 0, sizeof c->p->ops);
     int n = old.ops.n, flushed = 0;
@@ -189,7 +189,7 @@ typedef struct Fusion {
     bool closed;
 } Fusion;
 
-static Fusion *group_of(const Ctx *c, const Value *operand) {
+static Fusion *group_of(const Fusing *c, const Value *operand) {
     const Op *def = maker(operand);
     return def ? node_of(c, def)->fusion : NULL;
 }
@@ -201,7 +201,7 @@ static bool reads(const Fusion *f, const Value *v) {
 }
 
 /* The operands of op that are made in f are used less outside once op is inside. */
-static int freed_results(const Ctx *c, const Fusion *f, const Op *op) {
+static int freed_results(const Fusing *c, const Fusion *f, const Op *op) {
     int freed = 0;
     for (int k = 0; k < op->nin; k++) {
         int here = 0;
@@ -215,7 +215,7 @@ static int freed_results(const Ctx *c, const Fusion *f, const Op *op) {
     return freed;
 }
 
-static bool may_join(const Ctx *c, const Fusion *f, const Op *op, int pos) {
+static bool may_join(const Fusing *c, const Fusion *f, const Op *op, int pos) {
     if (!f || f->closed || pos - f->last > WINDOW || f->members.n >= MAX_GROUP_BODY) return false;
     if (!compatible(c, f->members.at[0], op)) return false;
     int nin = f->nin;
@@ -228,7 +228,7 @@ static bool may_join(const Ctx *c, const Fusion *f, const Op *op, int pos) {
 }
 
 /* The group of a producer, the latest first; else one that reads the same tensor. */
-static Fusion *choose(const Ctx *c, const Op *op, int pos) {
+static Fusion *choose(const Fusing *c, const Op *op, int pos) {
     Fusion *best = NULL;
     for (int pass = 0; pass < 2 && !best; pass++)
         for (int k = 0; k < op->nin; k++) {
@@ -238,7 +238,7 @@ static Fusion *choose(const Ctx *c, const Op *op, int pos) {
     return best;
 }
 
-static void join(Ctx *c, Fusion *f, Op *op, int pos) {
+static void join(Fusing *c, Fusion *f, Op *op, int pos) {
     f->nout -= freed_results(c, f, op);
     for (int k = 0; k < op->nin; k++) {
         Value *v = op->in[k];
@@ -254,7 +254,7 @@ static void join(Ctx *c, Fusion *f, Op *op, int pos) {
     push(&f->members, c->g->arena, op);
 }
 
-static void form_groups(Ctx *c) {
+static void form_groups(Fusing *c) {
     for (int i = 0; i < c->p->ops.n; i++) {
         Op *op = c->p->ops.at[i];
         Fusion *f = NULL;
@@ -270,7 +270,7 @@ static void form_groups(Ctx *c) {
     }
 }
 
-static Op *fused_op(Ctx *c, Fusion *f) {
+static Op *fused_op(Fusing *c, Fusion *f) {
     const Op *first = f->members.at[0];
     Op *op = op_new(c->g, OP_fused);
     op->id = first->id;
@@ -294,7 +294,7 @@ static Op *fused_op(Ctx *c, Fusion *f) {
     return op;
 }
 
-static void emit_groups(Ctx *c) {
+static void emit_groups(Fusing *c) {
     Program old = *c->p;
     Groups *groups = groups_new(c->g);
     memset(&c->p->ops, 0, sizeof c->p->ops);
@@ -314,11 +314,11 @@ void lower_fuse(Graph *g, Program *p) {
     layouts(g, p);
     lower_remove_dead(g, p);
     const bool *written = lower_written_states(g, p);
-    Ctx c = {.g = g,
-             .p = p,
-             .uses = uses_new(g, p),
-             .node = NEW_ARRAY(g->arena, Node, g->nops + 1),
-             .reader = NEW_ARRAY(g->arena, struct Fusion *, g->values.n + 1)};
+    Fusing c = {.g = g,
+                .p = p,
+                .uses = uses_new(g, p),
+                .node = NEW_ARRAY(g->arena, Node, g->nops + 1),
+                .reader = NEW_ARRAY(g->arena, struct Fusion *, g->values.n + 1)};
     for (int i = 0; i < p->ops.n; i++) {
         const Op *op = p->ops.at[i];
         bool tied = lower_reads_flagged(op, written);

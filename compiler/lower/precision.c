@@ -23,7 +23,7 @@ typedef struct {
     Builder b;
     VEC(Cast *) casts; /* by Value.id, as far as any was made */
     Op *user;          /* the op that is being worked on; names of inserted ops derive from it */
-} Ctx;
+} Precision;
 
 Module *lower_unit_module(Module *m) {
     while (m && !(m->unit && m->unit->module == m)) m = m->parent;
@@ -33,7 +33,7 @@ Module *lower_unit_module(Module *m) {
 /* ── casts ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
 /* Does v enter the unit `at` and the checkpointed call of its user together? Then the cast stands outside of the call,
  * so that the call keeps the cast value, which is the one that it reads again. */
-static bool cast_stands_outside(const Ctx *c, const Value *v, const Module *at) {
+static bool cast_stands_outside(const Precision *c, const Value *v, const Module *at) {
     if (!at || (v->def && v->def->region == c->user->region)) return false;
     for (const Module *m = at->parent; m; m = m->parent)
         if (m->checkpoint && m->checkpoint == c->user->checkpoint) return false;
@@ -42,7 +42,7 @@ static bool cast_stands_outside(const Ctx *c, const Value *v, const Module *at) 
 
 /* `at`: the unit whose border is crossed, or NULL for a promotion. Widening and narrowing again is left as it stands:
  * it is exact, and gradients are summed in the wide dtype between the two. */
-static Value *cast_at(Ctx *c, Value *v, Dtype to, Module *at) {
+static Value *cast_at(Precision *c, Value *v, Dtype to, Module *at) {
     if (v->dtype == to || !dtype_float(v->dtype)) return v;
     while (c->casts.n <= v->id) push(&c->casts, c->g->arena, NULL);
     for (const Cast *k = c->casts.at[v->id]; k; k = k->next)
@@ -57,23 +57,23 @@ static Value *cast_at(Ctx *c, Value *v, Dtype to, Module *at) {
 
 /* v is made by an op that the trace put between a value and its users and that precision takes out: a border, a cast
  * that promotes, or a cast that changes nothing now that dtypes are known. */
-static bool passes_on(const Ctx *c, const Value *v) {
+static bool passes_on(const Precision *c, const Value *v) {
     const Note *n = note_taken(c->notes, v);
     return v->def && (n->crossed || n->promotes || op_changes_nothing(v->def));
 }
 
-static Value *origin(const Ctx *c, Value *v) {
+static Value *origin(const Precision *c, Value *v) {
     while (passes_on(c, v)) v = op_operand(v->def);
     return v;
 }
 
-static Value *enter(Ctx *c, Value *v, Module *unit) {
+static Value *enter(Precision *c, Value *v, Module *unit) {
     const UnitPolicy *p = unit->unit->policy;
     return p->has_param_dtype && p->cast_forward_inputs ? cast_at(c, v, p->param_dtype, unit) : v;
 }
 
 /* v, cast at each border that it crossed on its way. What a function reads without being given it has crossed none. */
-static Value *cross(Ctx *c, Value *v) {
+static Value *cross(Precision *c, Value *v) {
     const Note *n = note_taken(c->notes, v);
     if (!passes_on(c, v)) return v;
     v = cross(c, op_operand(v->def));
@@ -84,13 +84,13 @@ static Value *cross(Ctx *c, Value *v) {
 }
 
 /* A parameter of the unit `owner`, cast at the border of each unit inside of it down to `to`. */
-static Value *enter_param(Ctx *c, Value *v, Module *to, const Module *owner) {
+static Value *enter_param(Precision *c, Value *v, Module *to, const Module *owner) {
     return to == owner ? v : enter(c, enter_param(c, v, lower_unit_module(to->parent), owner), to);
 }
 
 /* What an op of the unit `to` reads for v. A parameter that several units hold belongs to a unit that holds them all,
  * and is cast where it is used. */
-static Value *operand(Ctx *c, Value *v, Module *to) {
+static Value *operand(Precision *c, Value *v, Module *to) {
     v = cross(c, v);
     const Param *p = value_root(v)->param;
     if (!p || p->is_buffer || !p->unit) return v;
@@ -103,12 +103,12 @@ static bool holds(Dtype wide, Dtype narrow) { /* every value of `narrow` is one 
     return wide == narrow || wide == FP64 || (wide == FP32 && dtype_size(narrow) <= 2);
 }
 
-static bool takes_dtype(const Ctx *c, const Value *v) {
+static bool takes_dtype(const Precision *c, const Value *v) {
     return note_taken(c->notes, value_root(v))->number;
 }
 
 /* The widest dtype of the operands; bf16 and fp16 meet in fp32. N_DTYPES: none is a tensor of floats. */
-static Dtype widest(const Ctx *c, const Op *op, bool weak) {
+static Dtype widest(const Precision *c, const Op *op, bool weak) {
     Dtype d = N_DTYPES;
     for (int k = 0; k < op->nin; k++) {
         const Value *v = op->in[k];
@@ -120,7 +120,7 @@ static Dtype widest(const Ctx *c, const Op *op, bool weak) {
 }
 
 /* Mixed arithmetic is done in the widest dtype of its tensors; those without dims count where no other does. */
-static void promote(Ctx *c, Op *op) {
+static void promote(Precision *c, Op *op) {
     bool mixes = op_is(op, T_POINTWISE) || (op_is(op, T_STRIDED) && op->nin > 1);
     if (!mixes) return;
     Dtype d = widest(c, op, false);
@@ -139,7 +139,7 @@ static void promote(Ctx *c, Op *op) {
 }
 
 /* ── the pass ───────────────────────────────────────────────────────────────────────────────────────────────────── */
-static void visit(Ctx *c, Op *op) {
+static void visit(Precision *c, Op *op) {
     const Note *n = op->nout ? note_taken(c->notes, op_result(op)) : NULL;
     if (n && (n->promotes || n->crossed)) return;
     c->user = op;
@@ -160,7 +160,7 @@ static void visit(Ctx *c, Op *op) {
 }
 
 /* A result of the program, made by `def`, with what casts it at the borders that it crossed. */
-static Value *result(Ctx *c, Value *v, Op *def) {
+static Value *result(Precision *c, Value *v, Op *def) {
     if (!def) return origin(c, v);
     c->user = def;
     build_for(&c->b, def, "s");
@@ -168,7 +168,7 @@ static Value *result(Ctx *c, Value *v, Op *def) {
 }
 
 /* The loss leaves every unit, as one fp32 number (fp64 in the test build). */
-static void loss(Ctx *c, Program *p) {
+static void loss(Precision *c, Program *p) {
     Value *v = origin(c, p->loss);
     Op *def = v->def;
     Source src = def ? def->src : NOWHERE;
@@ -195,7 +195,7 @@ void lower_precision(Graph *g, Program *p) {
     }
     Program old = *p;
     memset(&p->ops, 0, sizeof p->ops);
-    Ctx c = {.g = g, .notes = p->notes, .b = {.g = g, .p = p, .phase = FORWARD}};
+    Precision c = {.g = g, .notes = p->notes, .b = {.g = g, .p = p, .phase = FORWARD}};
     for (int i = 0; i < old.ops.n; i++) visit(&c, old.ops.at[i]);
     if (p->logits) p->logits = result(&c, p->logits, origin(&c, p->logits)->def);
     if (p->loss) loss(&c, p);

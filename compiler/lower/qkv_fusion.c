@@ -34,9 +34,9 @@ typedef struct {
     Value **instead; /* by Value.id of a branch's result: its piece of the fused result, which users will read */
     int nvalues;     /* before this pass: the length of `instead` */
     Edit *edit;
-} Ctx;
+} QkvFusion;
 
-static int at(const Ctx *c, const Op *op) {
+static int at(const QkvFusion *c, const Op *op) {
     return uses_position(c->uses, op);
 }
 
@@ -45,7 +45,7 @@ static int at(const Ctx *c, const Op *op) {
 enum { WEIGHTS = SLOT(matmul, b) };
 
 /* x Wᵀ (+ b): rows of such weights can lie one below the other. */
-static bool is_linear(const Ctx *c, const Op *op) {
+static bool is_linear(const QkvFusion *c, const Op *op) {
     if (op->kind != OP_matmul || op->phase != FORWARD) return false;
     if (op->matmul.trans_a || !op->matmul.trans_b || op->matmul.dtype) return false;
     if (op->matmul.b->dims != 2) return false;
@@ -79,7 +79,7 @@ static bool shows_heads(const Op *op) {
 }
 
 /* False where its result is not the heads of an attention, or something else reads it too. */
-static bool branch_of(const Ctx *c, Op *product, Branch *b) {
+static bool branch_of(const QkvFusion *c, Op *product, Branch *b) {
     Op *view = uses_only(c->uses, product->matmul.y);
     Op *next = view && shows_heads(view) ? uses_only(c->uses, op_result(view)) : NULL;
     if (!next) return false;
@@ -117,7 +117,7 @@ static void add(Family *f, Branch b) {
     f->at[at] = b;
 }
 
-static Family family_of(const Ctx *c, const Value *input) {
+static Family family_of(const QkvFusion *c, const Value *input) {
     Family f = {0};
     for (const User *u = uses_users(c->uses, input); u; u = u->next) {
         Op *op = u->op;
@@ -130,7 +130,7 @@ static Family family_of(const Ctx *c, const Value *input) {
 
 /* ── parameters side by side ────────────────────────────────────────────────────────────────────────────────────── */
 /* The training program decides which parameters lie side by side; the others fuse the products of these alone. */
-static bool may_fuse(const Ctx *c, const Family *f) {
+static bool may_fuse(const QkvFusion *c, const Family *f) {
     if (f->n < 2) return false;
     const Op *product = f->at[0].product;
     for (int k = WEIGHTS; k < product->nin && c->p != c->g->train; k++) {
@@ -142,7 +142,7 @@ static bool may_fuse(const Ctx *c, const Family *f) {
     return true;
 }
 
-static FusedParams *fused_params(Ctx *c, const Family *f, int operand) {
+static FusedParams *fused_params(QkvFusion *c, const Family *f, int operand) {
     const Value *v = f->at[0].product->in[operand];
     if (v->param->fused) return v->param->fused;
     FusedParams *j = NEW(c->g->arena, FusedParams);
@@ -225,7 +225,7 @@ static Value *end_of(const Branch *b) {
 
 /* The fused product takes the first product's position. Its view, rope and split take the position of the branches'
  * last op: the attention, their only reader, comes behind that. */
-static void fuse_family(Ctx *c, const Family *f) {
+static void fuse_family(QkvFusion *c, const Family *f) {
     Program made = {0}; /* product, view, rope, split */
     Builder b = {.g = c->g, .p = &made, .phase = FORWARD};
     const Op *like = f->at[0].product;
@@ -260,7 +260,7 @@ static void fuse_family(Ctx *c, const Family *f) {
 }
 
 void lower_qkv_fusion(Graph *g, Program *p) {
-    Ctx c = {.g = g, .p = p, .uses = uses_new(g, p), .nvalues = g->values.n, .edit = edit_begin(g, p)};
+    QkvFusion c = {.g = g, .p = p, .uses = uses_new(g, p), .nvalues = g->values.n, .edit = edit_begin(g, p)};
     c.taken = NEW_ARRAY(g->arena, bool, p->ops.n + 1);
     c.alone = NEW_ARRAY(g->arena, bool, c.nvalues + 1);
     c.instead = NEW_ARRAY(g->arena, Value *, c.nvalues + 1);

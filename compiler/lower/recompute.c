@@ -71,7 +71,7 @@ typedef struct {
     Groups *groups;
     Value **twin; /* by Value.id: the clone's result in its place */
     int nvalues;  /* ids below are of values that were there before this pass: only these have twins */
-} Ctx;
+} Recompute;
 
 /* v comes from outside of the call that op was traced in; what a checkpointed call within it made does not. */
 static bool enters_call(const Op *op, const Value *v) {
@@ -106,7 +106,7 @@ static bool names_input(const char *const *list, int n) {
 /* Marks what the lists of checkpoint k name among op's results and inputs. m: the module that k is set on; NULL: k is
  * the checkpoint of the call that op was traced in. What is offloaded is kept, in host memory, so an `offload` name is
  * also a `save` name. */
-static void mark_listed(Ctx *c, const Op *op, const Checkpoint *k, const Module *m) {
+static void mark_listed(Recompute *c, const Op *op, const Checkpoint *k, const Module *m) {
     Op second;
     const Value *between = pattern_apart(op, &second);
     const Module *at = m ? m : op->module;
@@ -129,7 +129,7 @@ static void mark_listed(Ctx *c, const Op *op, const Checkpoint *k, const Module 
 }
 
 /* The lists of checkpointed modules inside a checkpointed call count too, for those modules' own ops. */
-static void mark_named(Ctx *c) {
+static void mark_named(Recompute *c) {
     for (int i = 0; i < c->p->ops.n; i++) {
         const Op *group = c->p->ops.at[i];
         if (group->phase != FORWARD) continue;
@@ -145,7 +145,7 @@ static void mark_named(Ctx *c) {
 
 /* ── what is computed again ─────────────────────────────────────────────────────────────────────────────────────── */
 /* Does a user of root value v in `region`, in the backward or a clone, read the clone's result? */
-static bool takes_clone(const Ctx *c, const Value *v, int region) {
+static bool takes_clone(const Recompute *c, const Value *v, int region) {
     const Op *op = v->def;
     return region && op && op->phase == FORWARD && op->region == region && op->checkpoint->recompute && !v->saved &&
            !lower_reads_flagged(op, c->written);
@@ -158,7 +158,7 @@ static const Op *recomputed_op(const Op *op, Op *second) {
 }
 
 /* Ops of the backward need clones' results, and clones need those of others. */
-static void find_needed(Ctx *c) {
+static void find_needed(Recompute *c) {
     VEC(const Op *) work = {0};
     for (int i = 0; i < c->p->ops.n; i++) {
         const Op *op = c->p->ops.at[i]; /* users of a view count as users of its root */
@@ -178,7 +178,7 @@ static void find_needed(Ctx *c) {
 }
 
 /* ── clones ─────────────────────────────────────────────────────────────────────────────────────────────────────── */
-static Value *twin(Ctx *c, Value *v) {
+static Value *twin(Recompute *c, Value *v) {
     Value *t = value_new(c->g, v->dtype, v->dims, v->shape);
     memcpy(t->stride, v->stride, sizeof t->stride);
     c->twin[v->id] = t;
@@ -186,7 +186,7 @@ static Value *twin(Ctx *c, Value *v) {
 }
 
 /* What a user in `region` reads instead of v. */
-static Value *replacement(Ctx *c, Value *v, int region) {
+static Value *replacement(Recompute *c, Value *v, int region) {
     Value *root = value_root(v);
     if (root->id >= c->nvalues || !takes_clone(c, root, region)) return v;
     Value **twin = &c->twin[v->id];
@@ -194,7 +194,7 @@ static Value *replacement(Ctx *c, Value *v, int region) {
     return *twin;
 }
 
-static Op *clone_op(Ctx *c, Op *from) {
+static Op *clone_op(Recompute *c, Op *from) {
     Op *op = op_new_like(c->g, from);
     op->id = arena_printf(c->g->arena, "%sr", from->id);
     op->phase = RECOMPUTE;
@@ -203,13 +203,13 @@ static Op *clone_op(Ctx *c, Op *from) {
     return op;
 }
 
-static void map_operands(Ctx *c, Op *op, int region) {
+static void map_operands(Recompute *c, Op *op, int region) {
     for (int k = 0; k < op->nin; k++)
         if (op->in[k]) op->in[k] = replacement(c, op->in[k], region);
 }
 
 /* Members read each other through the twins of internal results; external results have twins as any op's. */
-static Op *clone_fused(Ctx *c, Op *from) {
+static Op *clone_fused(Recompute *c, Op *from) {
     Op *op = clone_op(c, from);
     op->body = NEW_ARRAY(c->g->arena, Op *, op->nbody);
     for (int b = 0; b < op->nbody; b++) {
@@ -231,7 +231,7 @@ static Op *clone_fused(Ctx *c, Op *from) {
 }
 
 /* The second of an op that pattern_apart takes apart, as a fused group of one. */
-static Op *clone_second(Ctx *c, Op *from, Op *second) {
+static Op *clone_second(Recompute *c, Op *from, Op *second) {
     Op *member = clone_op(c, second);
     member->origin = from;
     map_operands(c, member, from->region);
@@ -245,7 +245,7 @@ static Op *clone_second(Ctx *c, Op *from, Op *second) {
     return op;
 }
 
-static Op *clone(Ctx *c, Op *from) {
+static Op *clone(Recompute *c, Op *from) {
     Op second;
     if (from->nbody) return clone_fused(c, from);
     if (recomputed_op(from, &second) == &second) return clone_second(c, from, &second);
@@ -259,7 +259,7 @@ static Op *clone(Ctx *c, Op *from) {
 }
 
 /* Clones, and puts a region's clones right before the first op of the backward that reads one of their results. */
-static void add_clones(Ctx *c) {
+static void add_clones(Recompute *c) {
     int regions = 0, n = c->p->ops.n;
     for (int i = 0; i < n; i++)
         if (c->p->ops.at[i]->region > regions) regions = c->p->ops.at[i]->region;
@@ -290,7 +290,7 @@ static void add_clones(Ctx *c) {
 }
 
 /* ── offload ────────────────────────────────────────────────────────────────────────────────────────────────────── */
-static void mark_offloaded(Ctx *c) {
+static void mark_offloaded(Recompute *c) {
     for (int i = 0; i < c->p->ops.n; i++) {
         const Op *op = c->p->ops.at[i];
         if (op->phase == FORWARD || op_is(op, T_VIEW)) continue;
@@ -313,14 +313,14 @@ void lower_recompute(Graph *g, Program *p) {
         checked = k;
     }
     if (!checked) return;
-    Ctx c = {.g = g,
-             .p = p,
-             .written = lower_written_states(g, p),
-             .offload = uses_value_flags(g),
-             .needed = uses_value_flags(g),
-             .groups = groups_new(g),
-             .twin = NEW_ARRAY(g->arena, Value *, g->values.n + 1),
-             .nvalues = g->values.n};
+    Recompute c = {.g = g,
+                   .p = p,
+                   .written = lower_written_states(g, p),
+                   .offload = uses_value_flags(g),
+                   .needed = uses_value_flags(g),
+                   .groups = groups_new(g),
+                   .twin = NEW_ARRAY(g->arena, Value *, g->values.n + 1),
+                   .nvalues = g->values.n};
     mark_named(&c);
     find_needed(&c);
     add_clones(&c);

@@ -14,14 +14,14 @@ typedef struct {
     const Uses *uses;
     bool *chosen; /* by Value.id: computed a second time */
     const bool *written;
-} Ctx;
+} Rematerialize;
 
 static bool in_backward(const User *u) {
     return u->op->phase != FORWARD && !op_is(u->op, T_VIEW);
 }
 
 /* Whatever reads v in the backward is pointwise, reads v itself and no view of it, and stands close together. */
-static bool read_nearby(const Ctx *c, const Value *v) {
+static bool read_nearby(const Rematerialize *c, const Value *v) {
     int first = -1;
     for (const User *u = uses_users(c->uses, v); u; u = u->next) {
         if (!in_backward(u)) continue;
@@ -34,7 +34,7 @@ static bool read_nearby(const Ctx *c, const Value *v) {
 
 /* v is there when the backward runs, whether or not the op that reads it is run again: it is an input or a parameter,
  * or the backward reads it anyway and does not compute it a second time. */
-static bool is_kept(const Ctx *c, const Value *v) {
+static bool is_kept(const Rematerialize *c, const Value *v) {
     const Value *root = v->base ? v->base : v;
     if (c->written[root->id]) return false;
     if (!root->def) return true;
@@ -43,7 +43,7 @@ static bool is_kept(const Ctx *c, const Value *v) {
     return u && !c->chosen[root->id];
 }
 
-static bool may_rematerialize(const Ctx *c, const Op *op) {
+static bool may_rematerialize(const Rematerialize *c, const Op *op) {
     if (!op_is(op, T_POINTWISE) || op->phase != FORWARD || op->nin > 2) return false;
     const Value *v = op_result(op);
     if (!read_nearby(c, v) || uses_is_result(c->uses, v)) return false;
@@ -68,7 +68,7 @@ static Op *clone_for(Graph *g, Op *from, const Op *reader) {
 
 void lower_rematerialize(Graph *g, Program *p) {
     Uses *uses = uses_new(g, p);
-    Ctx c = {uses, uses_value_flags(g), lower_written_states(g, p)};
+    Rematerialize c = {uses, uses_value_flags(g), lower_written_states(g, p)};
     int nvalues = g->values.n; /* clones' results have later ids */
     Value **clone = NEW_ARRAY(g->arena, Value *, nvalues + 1);
     for (int i = 0; i < p->ops.n; i++)

@@ -9,7 +9,7 @@ enum { EARLIER_PROGRAM = -1, NEVER = -2 };
 typedef struct {
     Verifier *v;
     int program;
-    const Order *o;
+    const HappensBefore *o;
     const Pieces *written;
     Pieces *pieces; /* per storage, made at its first access */
 } Bytes;
@@ -105,7 +105,7 @@ static void check_write(Bytes *b, int e, const Access *x) {
     l->n -= end - first - 1;
 }
 
-void verify_bytes(Verifier *v, int program, const Order *o, const Pieces *written) {
+void verify_bytes(Verifier *v, int program, const HappensBefore *o, const Pieces *written) {
     Bytes b = {v, program, o, written, NEW_ARRAY(v->arena, Pieces, v->plan->nstorages + 1)};
     for (int e = 0; e < o->program->n; e++) {
         const Event *ev = &o->program->events[e];

@@ -22,9 +22,10 @@ static bool wait_is_sound(Verifier *v, int program, int e, int w) {
     return true;
 }
 
-Order verify_happens_before(Verifier *v, int program) {
+HappensBefore verify_happens_before(Verifier *v, int program) {
     const PlanProgram *p = &v->plan->programs[program];
-    Order o = {p, arena_alloc(v->arena, sizeof *o.seen * (size_t)(p->n + 1)), NEW_ARRAY(v->arena, int, p->n + 1)};
+    HappensBefore o = {p, arena_alloc(v->arena, sizeof *o.seen * (size_t)(p->n + 1)),
+                       NEW_ARRAY(v->arena, int, p->n + 1)};
     int last[N_STREAMS], count[N_STREAMS] = {0};
     for (int s = 0; s < N_STREAMS; s++) last[s] = -1;
     for (int e = 0; e < p->n; e++) {

@@ -13,7 +13,7 @@ typedef struct {
     const PlanProgram *program;
     int (*seen)[N_STREAMS];
     int *position; /* 1-based, within the event's stream */
-} Order;
+} HappensBefore;
 
 typedef struct {
     Arena *arena;
@@ -28,8 +28,8 @@ typedef struct {
 void verify_note(Verifier *v, int program, const char *rule, int first, int second, const char *fmt, ...)
     __attribute__((format(printf, 6, 7)));
 
-Order verify_happens_before(Verifier *v, int program); /* checks the waits on the way */
-static inline bool verify_before(const Order *o, int a, int b) {
+HappensBefore verify_happens_before(Verifier *v, int program); /* checks the waits on the way */
+static inline bool verify_before(const HappensBefore *o, int a, int b) {
     return o->seen[b][o->program->events[a].stream] >= o->position[a];
 }
 
@@ -50,8 +50,8 @@ Pieces *verify_persistent_writes(Verifier *v); /* one list per storage */
 bool verify_initialised_at_entry(const Verifier *v, int program, unsigned writers);
 const char *verify_predecessor_without(const Verifier *v, int program, unsigned writers); /* for the message */
 
-void verify_bytes(Verifier *v, int program, const Order *o, const Pieces *written);
-void verify_sharing(Verifier *v, int program, const Order *o);
+void verify_bytes(Verifier *v, int program, const HappensBefore *o, const Pieces *written);
+void verify_sharing(Verifier *v, int program, const HappensBefore *o);
 void verify_persistent_layout(Verifier *v);
 void verify_mesh(Verifier *v);
 

@@ -15,7 +15,7 @@ typedef struct {
 } Life;
 typedef VEC(Life) Lives;
 
-static void touch(Verifier *v, Lives *lives, int *index, const Order *o, int e, const Access *x) {
+static void touch(Verifier *v, Lives *lives, int *index, const HappensBefore *o, int e, const Access *x) {
     int k = index[x->storage];
     if (k == 0) {
         Life l = {.storage = x->storage, .first = e};
@@ -29,7 +29,7 @@ static void touch(Verifier *v, Lives *lives, int *index, const Order *o, int e, 
     l->last[o->program->events[e].stream] = o->position[e];
 }
 
-static Lives lives_of(Verifier *v, int program, const Order *o) {
+static Lives lives_of(Verifier *v, int program, const HappensBefore *o) {
     Lives lives = {0};
     int *index = NEW_ARRAY(v->arena, int, v->plan->nstorages + 1);
     for (int e = 0; e < o->program->n; e++) {
@@ -50,7 +50,7 @@ static int stream_late(const Life *old, const Life *now) {
     return -1;
 }
 
-static void note_sharing(Verifier *v, int program, const Order *o, const Life *old, const Life *now, Stream s) {
+static void note_sharing(Verifier *v, int program, const HappensBefore *o, const Life *old, const Life *now, Stream s) {
     const Storage *a = &v->plan->storages[old->storage], *b = &v->plan->storages[now->storage];
     if (v->noted >= MAX_FINDINGS) return;
     int last = -1, user = -1; /* the old one's last event there; the first of the new one that has not seen it */
@@ -70,7 +70,7 @@ static void note_sharing(Verifier *v, int program, const Order *o, const Life *o
         first_id, a->name, second_id, b->name, first_id, second_id);
 }
 
-static void sweep(Verifier *v, int program, const Order *o, const Lives *lives, ArenaKind arena) {
+static void sweep(Verifier *v, int program, const HappensBefore *o, const Lives *lives, ArenaKind arena) {
     const Storage *storages = v->plan->storages;
     int64_t *x = NEW_ARRAY(v->arena, int64_t, 2 * lives->n + 1);
     int n = 0, unique = 0;
@@ -107,7 +107,7 @@ static void sweep(Verifier *v, int program, const Order *o, const Lives *lives, 
     }
 }
 
-void verify_sharing(Verifier *v, int program, const Order *o) {
+void verify_sharing(Verifier *v, int program, const HappensBefore *o) {
     Lives lives = lives_of(v, program, o);
     for (int arena = 0; arena < N_ARENAS; arena++) sweep(v, program, o, &lives, (ArenaKind)arena);
 }

@@ -44,7 +44,7 @@ static void check_access(Verifier *v, int program, int e, const Access *x) {
 
 /* ── one order of the collectives of a chain. Issue order is the same on every rank: all run one plan
  * ─────────────────── */
-static void check_collectives(Verifier *v, int program, const Order *o) {
+static void check_collectives(Verifier *v, int program, const HappensBefore *o) {
     int *of_chain = NEW_ARRAY(v->arena, int, v->plan->ncomms + 1); /* by chain: event + 1 */
     for (int e = 0; e < o->program->n; e++) {
         const Event *ev = o->program->events;
@@ -163,7 +163,7 @@ Findings *verify(Arena *a, const Plan *p) {
             for (int i = 0; i < ev->nreads; i++) check_access(&v, g, e, &ev->reads[i]);
             for (int i = 0; i < ev->nwrites; i++) check_access(&v, g, e, &ev->writes[i]);
         }
-        Order o = verify_happens_before(&v, g);
+        HappensBefore o = verify_happens_before(&v, g);
         check_collectives(&v, g, &o);
         verify_bytes(&v, g, &o, written);
         verify_sharing(&v, g, &o);

@@ -47,7 +47,7 @@ int64_t shard_slice_align(const Unit *u) {
 
 /* ── events ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
 typedef struct {
-    Ctx *c;
+    Making *c;
     Unit *u;
     Extension *x;
     const char *id; /* of the gather: "g3f" */
@@ -122,7 +122,7 @@ static int64_t wire_numel(const Gather *w, const Wire *wire) {
     return wire->count * (wire->every ? w->slice / wire->every : w->nparams);
 }
 
-Value *shard_gather_extended(Ctx *c, Unit *u, Value *shard, bool frozen, const char *id, Phase phase, State *into,
+Value *shard_gather_extended(Making *c, Unit *u, Value *shard, bool frozen, const char *id, Phase phase, State *into,
                              int pos) {
     Gather w = {c, u, u->policy->all_gather, id, phase, pos, value_numel(shard), NULL, 0, 0};
     make_table(&w, frozen);

@@ -17,7 +17,7 @@ static bool stays(const Unit *u) {
 /* ── gathers ──────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 /* All-gather of v at pos; into the state where there is one. */
-static Value *all_gather(Ctx *c, Unit *u, Value *v, const char *id, Phase phase, int comm, State *into, int pos) {
+static Value *all_gather(Making *c, Unit *u, Value *v, const char *id, Phase phase, int comm, State *into, int pos) {
     Op *op = shard_collective(c->g, OP_all_gather, u, id, phase, TO_UNSHARD, comm, v);
     int64_t n = value_numel(v) * c->g->comms.at[comm].n;
     edit_before(c->edit, pos, op);
@@ -25,7 +25,7 @@ static Value *all_gather(Ctx *c, Unit *u, Value *v, const char *id, Phase phase,
 }
 
 /* The parameters from the wire shard: fetched if it lies in host memory, cast, and gathered. */
-static Value *unshard(Ctx *c, Unit *u, int kind, const char *id, Phase phase, State *into, int pos) {
+static Value *unshard(Making *c, Unit *u, int kind, const char *id, Phase phase, State *into, int pos) {
     Graph *g = c->g;
     State *shard = kind == FROZEN ? u->frozen_wire : u->wire_shard;
     Value *v = shard->value;
@@ -48,7 +48,7 @@ static Value *unshard(Ctx *c, Unit *u, int kind, const char *id, Phase phase, St
 
 /* The unit's parameters as op, at position pos, finds them: gathered for the first op of each direction that reads any.
  */
-static Value *gathered(Ctx *c, const Param *p, const Op *op, int pos) {
+static Value *gathered(Making *c, const Param *p, const Op *op, int pos) {
     Graph *g = c->g;
     Unit *u = p->unit;
     Use *use = &c->uses[u->id];
@@ -82,7 +82,7 @@ static Value *gathered(Ctx *c, const Param *p, const Op *op, int pos) {
  * several units. The first of them are recomputed long before their own backward. If in between more other units are
  * used than may be gathered ahead, the unit is resharded after the earlier use and gathered again here. So a
  * checkpointed wrapper round many units never holds all of them gathered at once. */
-static void note_use(Ctx *c, Unit *u, const Op *op, int pos) {
+static void note_use(Making *c, Unit *u, const Op *op, int pos) {
     Use *use = &c->uses[u->id];
     use->last_use = pos;
     if (stays(u)) return;
@@ -106,7 +106,7 @@ static const Param *param_read(const Value *v) {
     return p && !p->is_buffer ? p : NULL;
 }
 
-void shard_use_params(Ctx *c) {
+void shard_use_params(Making *c) {
     for (int i = 0; i < c->g->units.n; i++) c->uses[i].last_forward = -1;
     for (int i = 0; i < c->p->ops.n; i++) {
         const Op *op = c->p->ops.at[i];

@@ -4,7 +4,7 @@
 #include "shard.h"
 
 /* What lies between two gradients in the flat buffer is zero: it is reduced with them. */
-static void zero_gaps(Ctx *c, Unit *u, Use *use) {
+static void zero_gaps(Making *c, Unit *u, Use *use) {
     Op *op = NULL;
     int made = 0;
     for (int i = 0; i < u->params.n && shard_trainable(u->params.at[i]); i++) {
@@ -24,7 +24,7 @@ static void zero_gaps(Ctx *c, Unit *u, Use *use) {
 }
 
 /* The program's copy of each parameter's gradient becomes a piece of its unit's flat buffer. */
-void shard_place_gradients(Ctx *c, Value **grads) {
+void shard_place_gradients(Making *c, Value **grads) {
     Graph *g = c->g;
     int *place = NEW_ARRAY(g->arena, int, g->nops + 1); /* by Op.serial */
     for (int i = 0; i < g->units.n; i++) c->uses[i].first_grad = -1;
@@ -48,12 +48,12 @@ void shard_place_gradients(Ctx *c, Value **grads) {
 }
 
 /* A value that `op` makes after the unit's last gradient. */
-static Value *after_gradients(Ctx *c, const Use *use, Op *op, Dtype d, int64_t n) {
+static Value *after_gradients(Making *c, const Use *use, Op *op, Dtype d, int64_t n) {
     edit_after(c->edit, use->last_grad, op);
     return shard_add_out(c->g, op, d, n);
 }
 
-static void all_reduce(Ctx *c, Unit *u, Use *use, Value *v) {
+static void all_reduce(Making *c, Unit *u, Use *use, Value *v) {
     const char *id = arena_printf(c->g->arena, "a%d", u->id);
     edit_after(c->edit, use->last_grad,
                shard_collective(c->g, OP_all_reduce, u, id, BACKWARD, TO_REDUCE, u->comm_replicate, v));
@@ -61,12 +61,12 @@ static void all_reduce(Ctx *c, Unit *u, Use *use, Value *v) {
 }
 
 /* The sum over replicas waits for the last microbatch. */
-static bool defers(const Ctx *c, const Unit *u) {
+static bool defers(const Making *c, const Unit *u) {
     return c->role != ALONE && u->policy->defer_all_reduce && !u->sparse;
 }
 
 /* A sum over microbatches as ranks exchange it: rounded once. */
-static Value *rounded(Ctx *c, Unit *u, const Use *use, Value *sum) {
+static Value *rounded(Making *c, Unit *u, const Use *use, Value *sum) {
     if (sum->dtype == u->reduce) return sum;
     Op *cast = UNIT_OP(c->g, cast, u, arena_printf(c->g->arena, "c%d", u->id), BACKWARD, shard_gradient_purpose(use),
                        .a = sum, .dtype = u->reduce);
@@ -76,7 +76,7 @@ static Value *rounded(Ctx *c, Unit *u, const Use *use, Value *sum) {
 }
 
 /* From the rank's own gradients `whole` to the rank's slice of their sum over all ranks. */
-static void reduce(Ctx *c, Unit *u, Use *use, Value *whole) {
+static void reduce(Making *c, Unit *u, Use *use, Value *whole) {
     Graph *g = c->g;
     int64_t n = u->numel / u->shards;
     const char *id = arena_printf(g->arena, "r%d", u->id);
@@ -102,7 +102,7 @@ static void reduce(Ctx *c, Unit *u, Use *use, Value *whole) {
 
 /* What was summed is each rank's gradient / world (GRAD_SEED). A unit's own divide factor takes the world's place.
  * Microbatches are averaged in any case. */
-static void divide(Ctx *c, Unit *u, Use *use) {
+static void divide(Making *c, Unit *u, Use *use) {
     double factor = u->policy->gradient_divide_factor;
     if (factor == 0 || factor == c->g->world) return;
     Op *scale = UNIT_OP(c->g, mul_scalar, u, arena_printf(c->g->arena, "d%d", u->id), BACKWARD,
@@ -114,14 +114,14 @@ static void divide(Ctx *c, Unit *u, Use *use) {
 
 /* ── until the optimizer runs ─────────────────────────────────────────────────────────────────────────────────────────
  */
-static void accumulate(Ctx *c, Unit *u, const Use *use, Value *v, State *sum) {
+static void accumulate(Making *c, Unit *u, const Use *use, Value *v, State *sum) {
     Op *op = shard_store_op(c->g, v, sum->value, arena_printf(c->g->arena, "acc%d", u->id), BACKWARD,
                             shard_gradient_purpose(use), c->role != FIRST, 0, u);
     edit_after(c->edit, use->last_grad, op);
 }
 
 /* The reduced gradient of the whole step waits for the optimizer; with offload.grads in host memory. */
-static void keep(Ctx *c, Unit *u, Use *use) {
+static void keep(Making *c, Unit *u, Use *use) {
     Value *grad = use->kept_grad = use->shard_grad;
     if (!u->policy->offload_grads) return;
     const char *id = arena_printf(c->g->arena, "o_grad%d", u->id);
@@ -130,13 +130,13 @@ static void keep(Ctx *c, Unit *u, Use *use) {
     use->kept_grad->on_host = true;
 }
 
-static void finish(Ctx *c, Unit *u, Use *use, Value *whole) {
+static void finish(Making *c, Unit *u, Use *use, Value *whole) {
     reduce(c, u, use, whole);
     divide(c, u, use);
     keep(c, u, use);
 }
 
-void shard_reduce_gradients(Ctx *c, Value **grads) {
+void shard_reduce_gradients(Making *c, Value **grads) {
     Graph *g = c->g;
     for (int i = 0; i < g->units.n; i++) {
         Unit *u = g->units.at[i];

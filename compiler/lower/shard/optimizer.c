@@ -25,7 +25,7 @@ static const int64_t *segments(Graph *g, const Unit *u, int *n) {
 
 /* Global norm: each unit writes the sum of its gradient's squares to a slot; slots are summed over the shard group of
  * their unit; from them comes the coefficient that clips, which is returned. */
-static Value *norm(Ctx *c, int end) {
+static Value *norm(Making *c, int end) {
     Graph *g = c->g;
     int64_t n = g->units.n;
     Value *slots = value_new(g, FP32, 1, &n);
@@ -106,7 +106,7 @@ static Op *update_op(Graph *g, Unit *u, const char *id, Value *grad, Value *coef
 }
 
 /* The unit's update, and the wire shard that follows from the new master. */
-static void update(Ctx *c, Unit *u, Value *grad, Value *coefficient, int pos) {
+static void update(Making *c, Unit *u, Value *grad, Value *coefficient, int pos) {
     Graph *g = c->g;
     const char *id = arena_printf(g->arena, "u%d", u->id);
     Op *op = update_op(g, u, id, grad, coefficient);
@@ -127,7 +127,7 @@ static void update(Ctx *c, Unit *u, Value *grad, Value *coefficient, int pos) {
 
 /* Without clipping, an update waits for nothing but its unit's gradient and the last use of its parameters. With a loss
  * scale, all updates wait until every gradient is known to be finite. */
-void shard_optimizer(Ctx *c) {
+void shard_optimizer(Making *c) {
     Graph *g = c->g;
     const GradScaler *scaler = g->training->scaler;
     int end = c->p->ops.n;

@@ -34,7 +34,7 @@ static Op *metrics(Graph *g, Program *p, bool add) {
     return loss;
 }
 
-static void sum_metrics(Ctx *c) {
+static void sum_metrics(Making *c) {
     Value *slots = c->g->metrics_state->value;
     if (c->g->world == 1) return;
     edit_before(c->edit, c->p->ops.n, /* nothing waits for it */
@@ -43,17 +43,17 @@ static void sum_metrics(Ctx *c) {
 
 /* ── programs ─────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-static Ctx begin(Graph *g, Program *p, Role role) {
-    return (Ctx){.g = g,
-                 .p = p,
-                 .role = role,
-                 .keeping = role != ALONE,
-                 .edit = edit_begin(g, p),
-                 .uses = NEW_ARRAY(g->arena, Use, g->units.n),
-                 .groups = groups_new(g)};
+static Making begin(Graph *g, Program *p, Role role) {
+    return (Making){.g = g,
+                    .p = p,
+                    .role = role,
+                    .keeping = role != ALONE,
+                    .edit = edit_begin(g, p),
+                    .uses = NEW_ARRAY(g->arena, Use, g->units.n),
+                    .groups = groups_new(g)};
 }
 
-static void commit(Ctx *c) {
+static void commit(Making *c) {
     edit_commit(c->edit);
     push(&c->g->programs, c->g->arena, c->p);
 }
@@ -65,7 +65,7 @@ static void micro(Graph *g, const char *name, Role role) {
     for (int i = 0; i < g->params.n; i++)
         if (shard_trainable(g->params.at[i]) && g->params.at[i]->grad) grads[i] = twins[g->params.at[i]->grad->id];
     Op *loss = metrics(g, p, role == MIDDLE || role == LAST);
-    Ctx c = begin(g, p, role);
+    Making c = begin(g, p, role);
     shard_place_gradients(&c, grads);
     shard_use_params(&c);
     p->loss = OPERAND_OF(loss, value);
@@ -80,7 +80,7 @@ static void micro(Graph *g, const char *name, Role role) {
 static void eval(Graph *g) {
     Program *p = edit_clone_program(g, g->eval, "eval", NULL);
     Op *loss = metrics(g, p, false);
-    Ctx c = begin(g, p, ALONE);
+    Making c = begin(g, p, ALONE);
     shard_use_params(&c);
     p->loss = OPERAND_OF(loss, value);
     sum_metrics(&c);
@@ -93,7 +93,7 @@ static void sample(Graph *g) {
     Value *state = shard_state_of_class(g, S_OUTPUT)->value;
     Op *pick = UNIT_OP(g, pick, NULL, "logits", FORWARD, TO_COMPUTE, .logits = p->logits, .state = state);
     insert(g, p, p->ops.n, pick);
-    Ctx c = begin(g, p, ALONE);
+    Making c = begin(g, p, ALONE);
     shard_use_params(&c);
     p->logits = pick->pick.logits;
     commit(&c);

@@ -37,7 +37,7 @@ typedef struct { /* one program in the making */
     Edit *edit;
     Use *uses; /* by Unit.id */
     Groups *groups;
-} Ctx;
+} Making;
 
 /* Trained: the loss reaches it. */
 static inline bool shard_trainable(const Param *p) {
@@ -60,7 +60,7 @@ Value *shard_piece(Graph *g, Value *of, int64_t at, int64_t n);
 /* A collective of one of the graph's groups. */
 Op *shard_collective(Graph *g, OpKind k, Unit *u, const char *id, Phase phase, Purpose purpose, int comm, Value *x);
 /* A fused group of one pointwise op, which has no result yet: member(x) as d. */
-Op *shard_fused_one(Ctx *c, Op *member, Dtype d);
+Op *shard_fused_one(Making *c, Op *member, Dtype d);
 Op *shard_store_op(Graph *g, Value *from, Value *to, const char *id, Phase phase, Purpose purpose, bool add, int64_t at,
                    Unit *u);
 
@@ -71,13 +71,13 @@ State *shard_state_of_class(const Graph *g, StateClass c);
 
 /* ── gather.c, gradients.c, optimizer.c: parts of a program in the making ───────────────────────────
  */
-void shard_use_params(Ctx *c);                     /* gathers; operands become views of what was gathered */
-void shard_place_gradients(Ctx *c, Value **grads); /* into the units' flat buffers; grads: by Param.id */
-void shard_reduce_gradients(Ctx *c, Value **grads);
-void shard_optimizer(Ctx *c);
+void shard_use_params(Making *c);                     /* gathers; operands become views of what was gathered */
+void shard_place_gradients(Making *c, Value **grads); /* into the units' flat buffers; grads: by Param.id */
+void shard_reduce_gradients(Making *c, Value **grads);
+void shard_optimizer(Making *c);
 
 /* ── sparse.c ──────────────────────────────────────────────────────────────────────────────────────────────── */
-Value *shard_exchange_rows(Ctx *c, Unit *u, Use *use); /* the rank's slice of a sparse table's gradient */
+Value *shard_exchange_rows(Making *c, Unit *u, Use *use); /* the rank's slice of a sparse table's gradient */
 
 /* ── scaler.c: nothing where there is no scaler ─────────────────────────────────────────────────────────────────
  */
@@ -93,7 +93,7 @@ void shard_scale_init(Graph *g, Program *init); /* the scale to begin with */
 int64_t shard_flat_align(const Unit *u, const Param *p); /* where p may begin, where a slice may end */
 int64_t shard_slice_align(const Unit *u);
 /* The unit's parameters, gathered by the extension of its policy; `shard` lies on the device. */
-Value *shard_gather_extended(Ctx *c, Unit *u, Value *shard, bool frozen, const char *id, Phase phase, State *into,
+Value *shard_gather_extended(Making *c, Unit *u, Value *shard, bool frozen, const char *id, Phase phase, State *into,
                              int pos);
 
 /* ── init.c ───────────────────────────────────────────────────────────────────────────────────────────────── */

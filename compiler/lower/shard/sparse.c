@@ -3,7 +3,7 @@
  * and nothing else does); autodiff (its gradient is one op of rows by index). Relied on by: gradients.c. */
 #include "shard.h"
 
-static Value *of_all_ranks(Ctx *c, Unit *u, Use *use, Value *v, const char *what) {
+static Value *of_all_ranks(Making *c, Unit *u, Use *use, Value *v, const char *what) {
     if (c->g->world == 1) return v;
     const char *id = arena_printf(c->g->arena, "x%d%s", u->id, what);
     Op *op = shard_collective(c->g, OP_all_gather, u, id, BACKWARD, TO_REDUCE, COMM_WORLD, v);
@@ -12,7 +12,7 @@ static Value *of_all_ranks(Ctx *c, Unit *u, Use *use, Value *v, const char *what
     return shard_add_out(c->g, op, v->dtype, value_numel(v) * c->g->world);
 }
 
-Value *shard_exchange_rows(Ctx *c, Unit *u, Use *use) {
+Value *shard_exchange_rows(Making *c, Unit *u, Use *use) {
     const Op *sum = c->p->ops.at[use->last_grad];
     const Value *table = use->flat_grad;
     if (sum->kind != OP_embedding_grad || sum->embedding_grad.dw != table)

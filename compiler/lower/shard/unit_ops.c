@@ -45,7 +45,7 @@ Value *shard_piece(Graph *g, Value *of, int64_t at, int64_t n) {
     return value_new_view(g, of, 1, &n, &stride, at);
 }
 
-Op *shard_fused_one(Ctx *c, Op *member, Dtype d) {
+Op *shard_fused_one(Making *c, Op *member, Dtype d) {
     Value *x = op_operand(member);
     Op *op = UNIT_OP(c->g, fused, member->unit, member->id, member->phase, member->purpose, .x = {x});
     member->out[member->nout++] = shard_add_out(c->g, op, d, value_numel(x));
