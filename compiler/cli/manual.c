@@ -1,4 +1,4 @@
-/* The manual page, and completions for bash, zsh and fish, from the tables of main.c.
+/* The manual page, and completions for bash, zsh and fish, from the tables of main.c and command_line.c.
  * Relies on: manual.h, version.h.
  * Relied on by: main.c. */
 #include "manual.h"

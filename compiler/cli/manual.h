@@ -1,5 +1,5 @@
 /* What the command line has, for who writes it down: the manual page, completions for shells.
- * Relies on: base. Relied on by: main.c, which fills it from its tables. */
+ * Relies on: base. Relied on by: command_line.h, main.c, which fills it. */
 #ifndef SHARDC_MANUAL_H
 #define SHARDC_MANUAL_H
 

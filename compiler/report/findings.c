@@ -1,6 +1,6 @@
 /* What verify found, as text: one line a finding, or what it proved.
  * Relies on: report.h.
- * Relied on by: main.c's verify command. */
+ * Relied on by: cli/verify.c, through report.h. */
 #include "report.h"
 
 void report_findings_text(FILE *f, const Plan *p, const Findings *v) {

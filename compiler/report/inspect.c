@@ -1,6 +1,6 @@
 /* `inspect` as text: one stable line for each event, made for reading and for diff, and a table of units.
  * Relies on: live.h, figures.h.
- * Relied on by: main.c's commands, through report.h. */
+ * Relied on by: cli/, through report.h. */
 #include "../ir/training.h"
 #include "../plan/figures.h"
 #include "../plan/live.h"

@@ -1,6 +1,6 @@
 /* `predict` as text: does it fit, what is the peak made of, how long is a step.
  * Relies on: live.h, figures.h.
- * Relied on by: main.c's commands, through report.h. */
+ * Relied on by: cli/, through report.h. */
 #include "../plan/figures.h"
 #include "../plan/live.h"
 #include "../plan/sentences.h"
