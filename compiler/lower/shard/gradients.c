@@ -144,12 +144,12 @@ void shard_reduce_gradients(Making *c, Value **grads) {
         if (!use->flat_grad) continue;
         if (!u->sparse) {
             zero_gaps(c, u, use);
-            Op *op = UNIT_OP(g, assemble, u, arena_printf(g->arena, "flat%d", u->id), BACKWARD, TO_COMPUTE);
-            for (int k = 0; k < u->params.n && op->nin < MAX_IN; k++)
-                if (grads[u->params.at[k]->id]) op->assemble.x[op->nin++] = grads[u->params.at[k]->id];
-            use->flat_grad->def = op;
-            op->out[op->nout++] = use->flat_grad;
-            edit_after(c->edit, use->last_grad, op);
+            Value **pieces = NEW_ARRAY(g->arena, Value *, u->params.n);
+            int n = 0;
+            for (int k = 0; k < u->params.n; k++)
+                if (grads[u->params.at[k]->id]) pieces[n++] = grads[u->params.at[k]->id];
+            shard_assemble(c, u, arena_printf(g->arena, "flat%d", u->id), BACKWARD, TO_COMPUTE, pieces, n,
+                           use->flat_grad, use->last_grad, true);
         }
         if (c->role == ALONE) {
             finish(c, u, use, use->flat_grad);

@@ -33,9 +33,9 @@ static Value *norm(Making *c, int end) {
     for (int comm = 0, k = 0; comm < g->comms.n; comm++)
         for (int i = 0; i < n; i++)
             if (g->units.at[i]->comm_shard == comm) order[k++] = g->units.at[i];
-    Op *all = UNIT_OP(g, assemble, NULL, "norms", OPTIMIZER, TO_UPDATE);
+    Value **pieces = NEW_ARRAY(g->arena, Value *, n);
     for (int i = 0; i < n; i++) {
-        Value *grad = c->uses[order[i]->id].shard_grad, *slot = shard_piece(g, slots, i, 1);
+        Value *grad = c->uses[order[i]->id].shard_grad, *slot = pieces[i] = shard_piece(g, slots, i, 1);
         const char *id = arena_printf(g->arena, "n%d", order[i]->id);
         Op *op = grad
                      ? UNIT_OP(g, sum_squares, order[i], id, OPTIMIZER, TO_UPDATE, .x = grad, .scaler = shard_scaler(g))
@@ -43,11 +43,8 @@ static Value *norm(Making *c, int end) {
         op->out[op->nout++] = slot;
         slot->def = op;
         edit_before(c->edit, end, op);
-        if (all->nin < MAX_IN) all->assemble.x[all->nin++] = slot;
     }
-    slots->def = all;
-    all->out[all->nout++] = slots;
-    edit_before(c->edit, end, all);
+    shard_assemble(c, NULL, "norms", OPTIMIZER, TO_UPDATE, pieces, (int)n, slots, end, false);
     for (int i = 0, k; i < n; i = k) {
         for (k = i + 1; k < n && order[k]->comm_shard == order[i]->comm_shard;) k++;
         if (order[i]->shards == 1) continue;

@@ -61,6 +61,10 @@ Value *shard_piece(Graph *g, Value *of, int64_t at, int64_t n);
 Op *shard_collective(Graph *g, OpKind k, Unit *u, const char *id, Phase phase, Purpose purpose, int comm, Value *x);
 /* A fused group of one pointwise op, which has no result yet: member(x) as d. */
 Op *shard_fused_one(Making *c, Op *member, Dtype d);
+/* Says which pieces lie in `whole`, which is defined by it: puts as many assembles as they need at `pos`, before or
+ * behind the op there. */
+void shard_assemble(Making *c, Unit *u, const char *id, Phase phase, Purpose purpose, Value *const *pieces, int n,
+                    Value *whole, int pos, bool behind);
 Op *shard_store_op(Graph *g, Value *from, Value *to, const char *id, Phase phase, Purpose purpose, bool add, int64_t at,
                    Unit *u);
 

@@ -59,3 +59,17 @@ Op *shard_store_op(Graph *g, Value *from, Value *to, const char *id, Phase phase
                    Unit *u) {
     return UNIT_OP(g, store, u, id, phase, purpose, .value = from, .state = to, .add = add, .at = at);
 }
+
+void shard_assemble(Making *c, Unit *u, const char *id, Phase phase, Purpose purpose, Value *const *pieces, int n,
+                    Value *whole, int pos, bool behind) {
+    for (int at = 0; at == 0 || at < n; at += MAX_IN) {
+        bool last = at + MAX_IN >= n; /* it has the result, and the name */
+        Op *op = UNIT_OP(c->g, assemble, u, last ? id : arena_printf(c->g->arena, "%s_%d", id, at), phase, purpose);
+        for (; op->nin < MAX_IN && at + op->nin < n; op->nin++) op->assemble.x[op->nin] = pieces[at + op->nin];
+        if (last) {
+            whole->def = op;
+            op->out[op->nout++] = whole;
+        }
+        (behind ? edit_after : edit_before)(c->edit, pos, op);
+    }
+}
