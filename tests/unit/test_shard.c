@@ -226,59 +226,37 @@ Test(shard, gaps_are_zeroed) {
     }
 }
 
-/* Pieces that the assembles of a name put together; the last of them is the result's definition. */
+/* Pieces that the assembles of a name put together. */
 static int assembled(const Program *p, const char *id) {
     int pieces = 0;
-    const Op *last = NULL;
-    for (int i = 0; i < p->ops.n; i++) {
-        const Op *op = p->ops.at[i];
-        size_t n = strlen(id);
-        if (op->kind != OP_assemble || strncmp(op->id, id, n) || (op->id[n] && op->id[n] != '_')) continue;
-        pieces += op->nin;
-        last = op;
-    }
-    cr_assert(last && last->assemble.y && last->assemble.y->def == last);
-    for (int k = 0; k < last->nin; k++) cr_expect_eq(value_root(last->assemble.x[k]), last->assemble.y);
+    for (int i = 0; i < p->ops.n; i++)
+        if (p->ops.at[i]->kind == OP_assemble && !strncmp(p->ops.at[i]->id, id, strlen(id)))
+            pieces += p->ops.at[i]->nin;
     return pieces;
 }
 
-/* More gaps than one op has results. */
-Test(shard, many_gaps) {
-    Graph *g = lowered("local nn, optim = require 'nn', require 'optim'\n"
-                       "local m = nn.module 'Net'\n"
-                       "m.embed, m.parts = nn.Embedding(9, 3), nn.list {}\n"
-                       "for i = 1, 40 do m.parts[i] = nn.parameter({ 3 }, { init = nn.init.ones() }) end\n"
-                       "function m:forward(t)\n"
-                       "  local x = self.embed(t)\n"
-                       "  for _, p in ipairs(self.parts) do x = x * p end\n"
-                       "  return nn.mean(x)\n"
-                       "end\n"
-                       "nn.fully_shard(m)\n"
-                       "return nn.training { model = m, batch = { t = nn.input('int32', { 2, 4 }) },\n"
-                       "  loss = function(m, b) return m(b.t) end, optimizer = optim.SGD { lr = 0.1 } }\n",
-                       2);
-    cr_expect_eq(count(program(g, "micro"), OP_zero_gaps, g->units.at[0]), 3);
-    cr_expect_eq(assembled(program(g, "micro"), "flat0"), 41, "every gradient lies in the unit's");
-    expect_sound(g);
-}
-
-/* More units than one op has operands: the slots of their norms. */
-Test(shard, many_units) {
+/* More gaps, gradients and units than one op has results or operands. */
+Test(shard, many_gaps_and_pieces) {
     Graph *g =
         lowered("local nn, optim = require 'nn', require 'optim'\n"
                 "local m = nn.module 'Net'\n"
-                "m.embed, m.parts = nn.Embedding(9, 3), nn.list {}\n"
-                "for i = 1, 32 do m.parts[i] = nn.Linear(3, 3) nn.fully_shard(m.parts[i]) end\n"
+                "m.embed, m.parts, m.units = nn.Embedding(9, 3), nn.list {}, nn.list {}\n"
+                "for i = 1, 40 do m.parts[i] = nn.parameter({ 3 }, { init = nn.init.ones() }) end\n"
+                "for i = 1, 20 do m.units[i] = nn.Linear(3, 3) nn.fully_shard(m.units[i]) end\n"
                 "function m:forward(t)\n"
                 "  local x = self.embed(t)\n"
-                "  for _, p in ipairs(self.parts) do x = p(x) end\n"
+                "  for _, p in ipairs(self.parts) do x = x * p end\n"
+                "  for _, unit in ipairs(self.units) do x = unit(x) end\n"
                 "  return nn.mean(x)\n"
                 "end\n"
                 "nn.fully_shard(m)\n"
-                "return nn.training { model = m, batch = { t = nn.input('int32', { 2, 4 }) },\n"
-                "  loss = function(m, b) return m(b.t) end, clip_grad_norm = 1, optimizer = optim.SGD { lr = 0.1 } }\n",
+                "return nn.training { model = m, batch = { t = nn.input('int32', { 2, 4 }) }, clip_grad_norm = 1,\n"
+                "  loss = function(m, b) return m(b.t) end, optimizer = optim.SGD { lr = 0.1 } }\n",
                 2);
-    cr_expect_eq(assembled(program(g, "micro"), "norms"), 33);
+    const Program *micro = program(g, "micro");
+    cr_expect_eq(count(micro, OP_zero_gaps, unit(g, "")), 3);
+    cr_expect_eq(assembled(micro, "flat"), 41 + 20 * 2, "every gradient lies in its unit's");
+    cr_expect_eq(assembled(micro, "norms"), 21);
     expect_sound(g);
 }
 

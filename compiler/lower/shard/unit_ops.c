@@ -62,9 +62,11 @@ Op *shard_store_op(Graph *g, Value *from, Value *to, const char *id, Phase phase
 
 void shard_assemble(Making *c, Unit *u, const char *id, Phase phase, Purpose purpose, Value *const *pieces, int n,
                     Value *whole, int pos, bool behind) {
+    Graph *g = c->g;
     for (int at = 0; at == 0 || at < n; at += MAX_IN) {
         bool last = at + MAX_IN >= n; /* it has the result, and the name */
-        Op *op = UNIT_OP(c->g, assemble, u, last ? id : arena_printf(c->g->arena, "%s_%d", id, at), phase, purpose);
+        const char *name = last ? id : arena_printf(g->arena, "%s_%d", id, at);
+        Op *op = UNIT_OP(g, assemble, u, name, phase, purpose);
         for (; op->nin < MAX_IN && at + op->nin < n; op->nin++) op->assemble.x[op->nin] = pieces[at + op->nin];
         if (last) {
             whole->def = op;
