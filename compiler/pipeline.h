@@ -1,6 +1,6 @@
 /* The way of a model through the compiler, one line a pass.
  * Relies on: every pass.
- * Relied on by: main.c, the tests. */
+ * Relied on by: cli/input.c, the tests. */
 #ifndef SHARDC_PIPELINE_H
 #define SHARDC_PIPELINE_H
 

@@ -1,6 +1,6 @@
 /* The update rules of the optimizers, one element at a time, and of the loss scale: one written order of correctly
  * rounded operations for the CPU and the GPU. Relies on: schema/math.h, schema/philox.h, sc.h (the record). Relied on
- * by: k_optimizer.c, k_scale.c, their CUDA twins, host/train.c (the scaler's elements).
+ * by: k_optimizer.c, k_scale.c, their CUDA twins.
  *
  * c is the clip coefficient, lr and decay the group's. PyTorch's formulas, each line rounded as written:
  * sgd:   g = grad·c (+ decay·p);  b = momentum·b + g;  g = nesterov ? g + momentum·b : b;  p = p - lr·g

@@ -31,11 +31,11 @@ def code(text):
 
 def calls(texts):
     """{file: {file that it calls: names}}, of .c files."""
-    defined, words = {}, {}
+    defined, words, form = {}, {}, r"(?m)^%s[A-Za-z_][\w *]*?\b(\w+)\([^;{}]*\)\s*\{"
     for path, text in texts.items():
         if path.endswith(".c"):
-            words[path] = set(re.findall(r"\b[a-z_]\w*\b", text))
-            for name in set(re.findall(r"(?m)^(?!static\b)[A-Za-z_][\w *]*?\b(\w+)\([^;{}]*\)\s*\{", text)) - {"main"}:
+            words[path] = set(re.findall(r"\b[a-z_]\w*\b", text)) - set(re.findall(form % r"(?=static\b)", text))
+            for name in set(re.findall(form % r"(?!static\b)", text)) - {"main"}:
                 defined[name] = path
     edges = {path: collections.defaultdict(set) for path in words}
     for path, said in words.items():
@@ -98,4 +98,5 @@ def main():
     return 1 if bad else 0
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

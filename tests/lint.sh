@@ -14,6 +14,7 @@ complain "a cast that takes the const away from the IR or the plan:" \
 complain "verify/ knows more than the plan:" "$(grep -nE '#include .*(lower|schedule|emit|frontend|report)/' compiler/verify/*.[ch])"
 complain "includes a folder that it may not know:" "$(python3 tests/folders.py)"
 complain "calls or includes in a circle:" "$(python3 tests/circles.py)"
+complain "says an untrue thing about who relies on it:" "$(python3 tests/openings.py)"
 complain "declares a name without a prefix:" "$(python3 tests/prefixes.py)"
 complain "a path of one machine:" "$(git grep -nIE '(^|[^A-Za-z0-9_.])/(work|farm|root|home)/' -- . ':!tests/lint.sh')"
 complain "unfinished:" "$(git grep -nE 'TODO|FIXME|\bXXX\b|\bHACK\b' -- '*.c' '*.h' '*.lua' '*.py' '*.sh' ':!tests/lint.sh')"

@@ -1,6 +1,6 @@
 /* points: compiles points in processes of their own; prints them as text, CSV and JSON.
  * Relies on: points.h, base/processes.h, report (figures, live).
- * Relied on by: sweep.c, search.c, advice.c. */
+ * Relied on by: sweep.c, search.c, plan.c. */
 #include "points.h"
 #include "../base/processes.h"
 #include "../cost/timeline.h"

@@ -1,6 +1,6 @@
 /* Points: one model compiled with several values of some keys, side by side, and their figures as a table.
  * Relies on: cli.h, base/processes.h.
- * Relied on by: sweep.c, search.c, advice.c. */
+ * Relied on by: points.c, sweep.c, search.c, plan.c. */
 #ifndef SHARDC_POINTS_H
 #define SHARDC_POINTS_H
 

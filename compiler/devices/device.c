@@ -1,6 +1,6 @@
 /* Device profiles: Lua tables, built in (devices/<name>.lua) or in a file of the user's.
  * Relies on: the sandbox, the texts embedded by lua/embed.c.
- * Relied on by: main.c, the tests. */
+ * Relied on by: cli/, the tests. */
 #include "device.h"
 
 #include "../lua/embed.h"

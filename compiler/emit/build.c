@@ -1,7 +1,7 @@
 /* Compiles and links an emitted build with the runtime of its target. Kernels are compiled again only when something
  * that their object depends on has changed; nothing is left half-written.
  * Relies on: emit.h, text.h; a C compiler ($CC or gcc); the runtime's headers and library beside shardc or in
- * $SHARDC_HOME. Relied on by: main.c, tests. */
+ * $SHARDC_HOME. Relied on by: cli/build.c. */
 #include "../base/diagnostics.h"
 #include "../base/places.h"
 #include "../base/version.h"

@@ -1,6 +1,5 @@
 /* Writes a plan as C: NAME.c (the step's text and the tables), NAME_kernels.c and NAME.plan.json, each aside and
- * renamed. Relies on: step.c, kernels.c, tables.c; plan/plan_json.h. Relied on by: main.c, tests
- * (generated/). */
+ * renamed. Relies on: step.c, kernels.c, tables.c; plan/plan_json.h. Relied on by: cli/build.c. */
 #include "emit.h"
 #include "../plan/plan_json.h"
 #include "text.h"

@@ -1,6 +1,6 @@
 /* Writes a plan as C: the step's text, the generated pointwise kernels, the tables, and the build command.
  * Relies on: ir, plan; runtime/sc.h for the names it prints.
- * Relied on by: main.c (build, run), tests (generated/). */
+ * Relied on by: cli/build.c, cli/inspect.c. */
 #ifndef SHARDC_EMIT_H
 #define SHARDC_EMIT_H
 

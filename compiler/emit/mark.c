@@ -1,6 +1,6 @@
 /* The marks of what a build writes, and the refusal to write over anything else: a text says WRITTEN in its first line,
  * a plan its format; objects and programs hold a string that the kernels' text defines. Relies on: text.h, diagnostics.
- * Relied on by: emit.c, kernels.c, foreign.c, build.c. */
+ * Relied on by: kernels.c, build.c. */
 #include "emit.h"
 #include "text.h"
 

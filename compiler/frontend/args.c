@@ -1,6 +1,6 @@
 /* Fields of the tables that people give to nn and optim: every one is checked for name and type, at its own line.
  * Relies on: sandbox.h (lines, nearest names).
- * Relied on by: options.c, policy.c, training.c, modules.c, and nn.lua through field_check_keys. */
+ * Relied on by: the rest of frontend/; nn.lua through field_check_keys. */
 #include "fe.h"
 #include "number.h"
 

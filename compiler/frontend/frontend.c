@@ -1,6 +1,6 @@
 /* From a model file to a Graph: opens the sandbox with nn and optim, runs the file, traces what it returns.
  * Relies on: every file of this folder; lua/embed.h.
- * Relied on by: main.c, the tests. */
+ * Relied on by: cli/input.c, the tests. */
 #include "../ir/training.h"
 #include "../ir/unproven.h"
 #include "../lua/embed.h"

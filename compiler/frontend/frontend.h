@@ -1,6 +1,6 @@
 /* From a Lua file to a Graph: sandbox, options, tracing, policies.
  * Relies on: base, ir, Lua 5.4; the files of lua/ embedded in the compiler.
- * Relied on by: main.c, the tests. */
+ * Relied on by: cli/input.c, fe.h, the tests. */
 #ifndef SHARDC_FRONTEND_H
 #define SHARDC_FRONTEND_H
 

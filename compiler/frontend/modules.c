@@ -1,6 +1,6 @@
 /* Modules: made by nn.module, named by a walk of the tree, called while the model is traced.
- * Relies on: params.c (what a field of a module may also be).
- * Relied on by: nn.lua, training.c, policy.c. */
+ * Relies on: handles.c, tensor.c.
+ * Relied on by: nn.lua, frontend.c, training.c. */
 #include "fe.h"
 
 #include <ctype.h>

@@ -1,5 +1,5 @@
 /* Parameters and buffers: made by nn.parameter and nn.buffer, named by the modules that hold them, ordered by first
- * use. Relies on: modules.c (who holds them). Relied on by: nn.lua, trace.c, training.c. */
+ * use. Relies on: handles.c, args.c. Relied on by: nn.lua, tensor.c, training.c. */
 #include "fe.h"
 #include "number.h"
 

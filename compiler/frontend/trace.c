@@ -1,6 +1,6 @@
 /* Tensors in Lua, and the one primitive that makes any op of ops.def by name.
  * Relies on: ir/build.h; tensor.c, handles.c.
- * Relied on by: nn.lua, pointwise.c, training.c. */
+ * Relied on by: nn.lua, scaler.c, extension.c, frontend.c. */
 #include "../ir/constant.h"
 #include "../ir/mesh.h"
 #include "../ir/notes.h"

@@ -1,6 +1,6 @@
 /* What a model computes with and no shape of its parameters shows.
  * Relies on: ir.h.
- * Relied on by: frontend.c; tables.c (emit) through Graph.unproven. */
+ * Relied on by: frontend.c; emit/tables.c through Graph.unproven. */
 #ifndef IR_UNPROVEN_H
 #define IR_UNPROVEN_H
 

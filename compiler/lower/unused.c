@@ -1,6 +1,6 @@
 /* unused: what a model declares and no program uses, by path, for reports and for the start of a run.
  * Relies on: autodiff (Param.reached), the front end (Module.unused), the programs of the build.
- * Relied on by: plan/unused.c, plan/write.c. */
+ * Relied on by: pipeline.c; plan/unused.c and plan/write.c say what it found. */
 #include "../ir/training.h"
 #include "lower.h"
 

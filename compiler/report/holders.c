@@ -1,6 +1,6 @@
 /* `predict --by`: who holds the bytes that are alive at one moment, as a table: modules, units or single storages.
  * Relies on: live.h, figures.h.
- * Relied on by: text.c. */
+ * Relied on by: cli/predict.c. */
 #include "../plan/figures.h"
 #include "../plan/live.h"
 #include "report.h"

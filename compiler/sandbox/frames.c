@@ -1,6 +1,6 @@
 /* Where a diagnostic points: the innermost frame of the user's, the line of a key in a call.
  * Relies on: sandbox.h.
- * Relied on by: the rest of sandbox/, frontend/, devices/. */
+ * Relied on by: the rest of sandbox/, frontend/. */
 #include "sandbox.h"
 
 #include <ctype.h>

@@ -1,6 +1,6 @@
 /* SC_FN: functions that host code, generated code and CUDA kernels share, one source with the same roundings.
  * Relies on: nothing.
- * Relied on by: schema/math.h, schema/philox.h, optimizer.h. */
+ * Relied on by: schema/math.h, schema/philox.h. */
 #ifndef SC_FN_H
 #define SC_FN_H
 

@@ -1,7 +1,7 @@
 /* shard's part for the loss scale of fp16 training (optim.GradScaler). It multiplies the seed of the backward, or what
  * the loss function hands to scaler:scale; the norm's events look at gradients over the scale; one that is not finite
  * makes the coefficient tell every optimizer to write nothing; then the scale changes. All of it is device state: no
- * host looks at it within a step. Relies on: autodiff (the seed), shard.h. Relied on by: shard.c, shard_*.c, units.c.
+ * host looks at it within a step. Relies on: autodiff (the seed), shard.h. Relied on by: the files beside it.
  *
  * No collective is added: a gradient that is not finite makes its unit's sum of squares not finite, hence the sum over
  * the shard group; ranks of other replicas hold the same reduced gradients. So every rank finds the same. */
