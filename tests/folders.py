@@ -5,8 +5,9 @@ import os
 import re
 import sys
 
+# Of the files beside the folders, pipeline.c stands before cli/, and main.c after all.
 ORDER = ["base", "ir", "lua", "sandbox", "frontend", "extension", "plan", "devices", "lower", "lower/shard", "cost", "pack", "schedule", "verify",
-         "planner", "emit", "report", "cli", ""]  # "": main.c and pipeline.c
+         "planner", "emit", "report", "pipeline", "cli", "main"]
 ROOT = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "compiler")
 
 
@@ -18,23 +19,26 @@ def included(path, name):
     return None  # the runtime's, or a library's
 
 
+def room(path):
+    """The place in ORDER of a file, by its path from compiler/: its folder, or of one that is in none its name."""
+    return os.path.dirname(path) or os.path.splitext(path)[0]
+
+
 def main():
     bad = []
     for folder, _, files in os.walk(ROOT):
         for file in (f for f in files if f.endswith((".c", ".h", ".def"))):
             path = os.path.join(folder, file)
-            own = os.path.relpath(folder, ROOT).replace(".", "", 1) if folder == ROOT else os.path.relpath(folder, ROOT)
+            own = room(os.path.relpath(path, ROOT))
             if own not in ORDER:
                 bad.append("compiler/%s has no place in ORDER (tests/folders.py)" % own)
                 continue
             for name in re.findall(r'#include "([^"]+)"', open(path, encoding="utf-8").read()):
                 target = included(path, name)
-                theirs = os.path.relpath(os.path.dirname(target), ROOT) if target else own
-                if theirs == ".":
-                    theirs = ""
-                if ORDER.index(theirs) > ORDER.index(own) and not (own == "cli" and theirs == ""):
+                theirs = room(os.path.relpath(target, ROOT)) if target else own
+                if ORDER.index(theirs) > ORDER.index(own):
                     bad.append("%s includes %s: %s comes after %s (ORDER in tests/folders.py)"
-                               % (os.path.relpath(path, os.path.dirname(ROOT)), name, theirs or "pipeline", own))
+                               % (os.path.relpath(path, os.path.dirname(ROOT)), name, theirs, own))
     print("\n".join(sorted(set(bad))), end="\n" if bad else "")
     return 1 if bad else 0
 
