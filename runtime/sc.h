@@ -4,6 +4,7 @@
 #ifndef SC_H
 #define SC_H
 
+#include "schema/mesh.h"
 #include "schema/record.h"
 #include "schema/types.h"
 #include <stdbool.h>
@@ -34,6 +35,7 @@ typedef struct {
     int slots;           /* tensors in it: results, operands, workspace */
     const sc_record *record;
     int rank, world;
+    const sc_coord *coord; /* the rank's, on each axis of the build */
     int part, parts;
     void *stream,
         *library; /* CUDA: the cudaStream_t to launch on, and the rank's library handles (runtime/cuda/cuda.h) */
@@ -53,14 +55,6 @@ typedef void sc_kernel(const sc_task *);
         name##_kernel(task, (const sc_##name##_args *)task->args);                                                     \
     }                                                                                                                  \
     static void name##_kernel(const sc_task *task, const sc_##name##_args *k)
-
-/* This rank's place where ranks next to each other hold `shards` slices; where ranks `apart` from each other do. */
-static inline int64_t sc_slice_of(const sc_task *k, int64_t shards) {
-    return shards > 1 ? k->rank % shards : 0;
-}
-static inline int64_t sc_slice_apart(const sc_task *k, int64_t slices, int64_t apart) {
-    return slices > 1 ? k->rank / apart % slices : 0;
-}
 
 /* ── the step's text ─────────────────────────────────────────────────────────────────────────────────────────────────
  */
@@ -158,9 +152,9 @@ typedef struct {
     int nevents;
     int64_t predicted_ns; /* from its start to its end, on the device that it was planned for; 0: not known */
 } sc_program_info;
-typedef struct { /* groups of n ranks, `step` apart, that talk to each other; number 2 is all ranks */
+typedef struct { /* the groups along an axis, as far as ranks of them talk to each other */
     const char *name;
-    int n, step, chain; /* groups of different chains share no communicator */
+    int axis, chain; /* groups of different chains share no communicator */
 } sc_comm_info;
 typedef struct {
     const char *path, *owner;
@@ -174,7 +168,7 @@ typedef struct {
 } sc_param_info;
 typedef struct { /* offsets of the rank's shard of each state; has[k]: it exists, host[k]: in the host arena */
     const char *path;
-    int shards, replicas;
+    int shard, replicate; /* axes */
     int64_t shard_numel, frozen_shard_numel;
     sc_dtype dtype, wire, moments;
     uint64_t master, wire_shard, m, v, frozen;
@@ -243,6 +237,8 @@ typedef struct {
     int nparams;
     const sc_unit_info *units;
     int nunits;
+    const sc_axis *axes;
+    int naxes;
     const sc_comm_info *comms;
     int ncomms;
     const sc_input_info *inputs;
@@ -276,6 +272,11 @@ typedef struct {
     const char *plan_json;
     const char *plan_json_end;
 } sc_build;
+
+/* Which of a microbatch's samples are a rank's. */
+static inline sc_coord sc_samples_of(const sc_build *b, int rank) {
+    return sc_coord_on(&b->axes[SC_SAMPLES], rank);
+}
 #ifndef SC_COMPILER /* shardc says it where it compiles a program: the text stays the same from commit to commit */
 #define SC_COMPILER "shardc"
 #endif

@@ -38,7 +38,8 @@ typedef struct {
 typedef struct { /* an event before or after the gather of a unit */
     const sc_task *task;
     const int64_t *table; /* number of wires; of each count, every; of each parameter offset, numel, number */
-    int64_t ntable, shards;
+    int64_t ntable;
+    sc_coord place;
     const sc_named *names; /* of parameters, by number */
     int64_t slice;         /* elements of a rank's part of the unit */
     int after;             /* the gather */
@@ -71,8 +72,8 @@ static inline sc_piece sc_piece_at(const sc_gathering *g, int k) {
     p.flat = row[0];
     p.numel = row[1];
     p.slice = g->slice;
-    p.rank = (int)sc_slice_of(g->task, g->shards);
-    p.ranks = (int)g->shards;
+    p.rank = g->place.at;
+    p.ranks = g->place.of;
     p.begin = g->after ? 0 : sc_piece_begin(&p, p.rank);
     p.end = g->after ? p.numel : sc_piece_begin(&p, p.rank + 1);
     for (int w = 0; w < sc_wires(g); w++) p.stride[w] = sc_pieces(g) * sc_wire_count(g, w);

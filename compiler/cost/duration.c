@@ -202,7 +202,7 @@ static double collective_us(const Device *d, const Event *e, int group, int here
 }
 
 int device_event_group(const Plan *p, const Event *e) {
-    return e->comm < 0 ? 1 : p->comms[e->comm].n;
+    return e->comm < 0 ? 1 : p->comms[e->comm].axis->size;
 }
 
 static int ranks_a_node(const Plan *p) {
@@ -212,14 +212,14 @@ static int ranks_a_node(const Plan *p) {
 /* Where groups and nodes do not begin together, some node has only what both lengths are multiples of. */
 int device_event_here(const Plan *p, const Event *e) {
     if (e->comm < 0) return 1;
-    const Comm *c = &p->comms[e->comm];
-    int common = c->n * c->step;
+    const Axis *a = p->comms[e->comm].axis;
+    int common = a->size * a->stride;
     for (int rest = ranks_a_node(p); rest;) {
         int next = common % rest;
         common = rest;
         rest = next;
     }
-    return common > c->step ? common / c->step : 1;
+    return common > a->stride ? common / a->stride : 1;
 }
 
 /* ── any event ───────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -2,6 +2,7 @@
  * Relies on: device profiles.
  * Relied on by: simulate. */
 #include "../devices/device.h"
+#include "../ir/mesh.h"
 
 static bool has_op(const Plan *plan, const DeviceLine *l) {
     for (int i = 0; i < plan->nprograms; i++)
@@ -39,7 +40,7 @@ static Communicators communicators(const Plan *plan) {
             bool gather = !device_event_sums(e),
                  all = !plan->comms[e->comm].chain && device_event_group(plan, e) == plan->world;
             if (all && !gather) continue;
-            bool *known = &(gather ? gathers : sums)[all ? COMM_WORLD : e->comm];
+            bool *known = &(gather ? gathers : sums)[all ? SC_WORLD : e->comm];
             *(gather ? &n.gathers : &n.sums) += !*known;
             *known = true;
         }

@@ -57,8 +57,9 @@ static void wire_arguments(Foreign *w) {
 static void put_gather(Foreign *w) {
     bool after = foreign_part(w->op) == POST_GATHER, counts = strcmp(w->f->result, "void") != 0;
     open_kernel(w);
-    str_addf(&w->s, "    int64_t slice = sc_numel(&k->%s;\n", after ? "y) / k->shards" : "shard)");
-    str_addf(&w->s, "    sc_gathering g = {task, k->table, k->ntable, k->shards, sc_parameters, slice, %d};\n", after);
+    str_add(&w->s, "    sc_coord place = task->coord[k->axis];\n");
+    str_addf(&w->s, "    int64_t slice = sc_numel(&k->%s;\n", after ? "y) / place.of" : "shard)");
+    str_addf(&w->s, "    sc_gathering g = {task, k->table, k->ntable, place, sc_parameters, slice, %d};\n", after);
     if (after) str_add(&w->s, "    sc_clear_gaps(&g, &k->y, 1, 1);\n");
     for (int n = 0; n < w->x->nwires && !after; n++)
         if (w->x->wire[n].every)

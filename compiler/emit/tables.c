@@ -164,11 +164,17 @@ static void put_params(const Emit *e) {
     close_table(e, e->g->params.n);
 }
 
-static void put_comms(const Emit *e) {
+static void put_mesh(const Emit *e) {
+    open_table(e, "sc_axis", "axes");
+    for (int i = 0; i < e->g->axes.n; i++) {
+        const Axis *a = e->g->axes.at[i];
+        row(e, STRING(a->name), NUMBER(a->size), NUMBER(a->stride));
+    }
+    close_table(e, e->g->axes.n);
     open_table(e, "sc_comm_info", "comms");
     for (int i = 0; i < e->g->comms.n; i++) {
         const Comm *c = &e->g->comms.at[i];
-        row(e, STRING(c->name), NUMBER(c->n), NUMBER(c->step), NUMBER(c->chain));
+        row(e, STRING(c->name), NUMBER(c->axis->id), NUMBER(c->chain));
     }
     close_table(e, e->g->comms.n);
 }
@@ -178,9 +184,9 @@ static void put_units(const Emit *e) {
     for (int i = 0; i < e->g->units.n; i++) {
         const Unit *u = e->g->units.at[i];
         const State *s[] = {u->master, u->wire_shard, u->m, u->v, u->frozen};
-        put(e, "    {%s, %d, %d, %lld, %lld, %s, %s, %s,\n        ", quoted(e, u->module->path), u->shards, u->replicas,
-            (long long)(u->numel / u->shards), (long long)(u->frozen_numel / u->shards), c_dtype(u->dtype),
-            c_dtype(u->wire), c_dtype(u->m ? u->m->dtype : FP32));
+        put(e, "    {%s, %d, %d, %lld, %lld, %s, %s, %s,\n        ", quoted(e, u->module->path), u->shard->id,
+            u->replicate->id, (long long)(u->numel / u->shard->size), (long long)(u->frozen_numel / u->shard->size),
+            c_dtype(u->dtype), c_dtype(u->wire), c_dtype(u->m ? u->m->dtype : FP32));
         for (int k = 0; k < 5; k++) put(e, "0x%llx, ", state_at(e, s[k]));
         for (int k = 0; k < 5; k++) put(e, "%d, ", placed(e, s[k]));
         for (int k = 0; k < 5; k++) put(e, "%d%s", state_host(e, s[k]), k < 4 ? ", " : "},\n");
@@ -467,6 +473,7 @@ static void put_build(const Emit *e, int npeak, int ndumps, int nsettings) {
         p->nprograms, p->nstorages);
     put(e, "    .params = params,\n    .nparams = %d,\n    .units = units,\n    .nunits = %d,\n", g->params.n,
         g->units.n);
+    put(e, "    .axes = axes,\n    .naxes = %d,\n", g->axes.n);
     put(e, "    .comms = comms,\n    .ncomms = %d,\n", g->comms.n);
     put(e, "    .inputs = inputs,\n    .ninputs = %d,\n    .counts = counts,\n    .ncounts = %d,\n", g->inputs.n,
         t->counts.n);
@@ -497,7 +504,7 @@ void emit_tables(Emit *e) {
     put_programs(e);
     put_storages(e);
     put_params(e);
-    put_comms(e);
+    put_mesh(e);
     put_units(e);
     put_inputs(e);
     put_counts(e);

@@ -2,6 +2,7 @@
  * where it lies and how it is cast. A message names both lines. Relies on: policy.c (what was read), the training
  * trace. Relied on by: training.c. */
 #include "../ir/foreign.h"
+#include "../ir/mesh.h"
 #include "fe.h"
 
 static const char *name_of(const Module *m) {
@@ -91,11 +92,6 @@ static void shared_extensions(const Frontend *f) {
     }
 }
 
-static int shards_of(const Frontend *f, const UnitPolicy *p) {
-    int world = f->options->world;
-    return p->shard ? p->shard : p->replicate ? world / p->replicate : world;
-}
-
 /* What the two say otherwise of the parameter, or NULL. A module that nn.fully_shard never saw says nothing of meshes
  * and dtypes, and leaves all on the device. */
 static const char *difference(const Frontend *f, const UnitPolicy *a, const UnitPolicy *b) {
@@ -105,7 +101,8 @@ static const char *difference(const Frontend *f, const UnitPolicy *a, const Unit
     if (x->offload_grads != y->offload_grads) return "offload.grads";
     if (x->offload_optimizer != y->offload_optimizer) return "offload.optimizer";
     if (!a || !b) return NULL;
-    if (shards_of(f, a) != shards_of(f, b)) return "mesh";
+    int world = f->options->world;
+    if (mesh_sizes(a, world).shards != mesh_sizes(b, world).shards) return "mesh";
     if (a->has_param_dtype != b->has_param_dtype || (a->has_param_dtype && a->param_dtype != b->param_dtype))
         return "mp_policy.param_dtype";
     if (a->has_grad_dtype != b->has_grad_dtype || (a->has_grad_dtype && a->grad_dtype != b->grad_dtype))

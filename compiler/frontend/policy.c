@@ -2,6 +2,7 @@
  * Relies on: args.c, modules.c.
  * Relied on by: nn.lua, policy_file.c, frontend.c. */
 #include "../ir/foreign.h"
+#include "../ir/mesh.h"
 #include "fe.h"
 
 #include <ctype.h>
@@ -158,7 +159,7 @@ static void read_dtypes(lua_State *L, int t, const char *what, UnitOptions *o) {
 /* After the mesh has been read: a group lies in one shard group, and on one machine. */
 static void check_group(lua_State *L, const char *what, const UnitPolicy *p) {
     const FrontendOptions *o = fe_of(L)->options;
-    int n = p->reshard_after_forward, shards = p->shard ? p->shard : p->replicate ? o->world / p->replicate : o->world;
+    int n = p->reshard_after_forward, shards = mesh_sizes(p, o->world).shards;
     int nodes = o->nodes > 1 ? o->nodes : 1;
     if (n > 1 && o->world > 1 && shards % n)
         contradiction(

@@ -91,7 +91,8 @@ static void to_attribute(lua_State *L, const char *name, const Attribute *a, OpP
         is = lua_isboolean(L, -1);
         parts->i[at] = lua_toboolean(L, -1);
         break;
-    case A_INT: parts->i[at] = lua_tointegerx(L, -1, &is); break;
+    case A_INT:
+    case A_AXIS: parts->i[at] = lua_tointegerx(L, -1, &is); break;
     case A_DTYPE: parts->i[at] = field_to_dtype(L, -1, name); break;
     case A_WIDER: parts->i[at] = field_to_dtype(L, -1, name) + 1; break;
     case A_FLOAT:
@@ -219,19 +220,21 @@ static int prim_arange(lua_State *L) { /* n, start, step, dtype */
     return 1;
 }
 
-/* axis(what, name): its ranks, the group that a collective of the model along it goes over, how far they are apart. */
+/* axis(what, name): its ranks, the group that a collective of the model along it goes over, its number. */
 static int prim_axis(lua_State *L) {
     const char *what = luaL_checkstring(L, 1);
     trace_needed(L, what);
     Graph *g = fe_of(L)->g;
-    int axis = lua_isnoneornil(L, 2) ? COMM_WORLD : lua_type(L, 2) == LUA_TSTRING ? mesh_axis(lua_tostring(L, 2)) : -1;
+    int axis = lua_isnoneornil(L, 2)           ? SC_WORLD
+               : lua_type(L, 2) == LUA_TSTRING ? mesh_axis_named(lua_tostring(L, 2))
+                                               : -1;
     if (axis < 0)
         trace_fail(L, NULL, "%s: no axis of the mesh is %s; write \"world\" (all ranks), \"shard\" or \"replicate\"",
                    what, field_type(L, 2));
-    Comm along = g->comms.at[axis];
-    lua_pushinteger(L, along.n);
-    lua_pushinteger(L, along.n > 1 ? mesh_exchange(g, axis) : axis);
-    lua_pushinteger(L, along.step);
+    const Axis *along = g->axes.at[axis];
+    lua_pushinteger(L, along->size);
+    lua_pushinteger(L, along->size > 1 ? mesh_exchange(g, along) : mesh_group(g, along));
+    lua_pushinteger(L, axis);
     return 3;
 }
 

@@ -214,6 +214,13 @@ struct State {
     Value *value; /* the value that stands for it, in every program */
 };
 
+/* An axis of a mesh (schema/mesh.h). */
+typedef struct {
+    int id;           /* index in Graph.axes */
+    const char *name; /* "shard", "replicate", "world", "2 ranks", "2 ranks 4 apart" */
+    int size, stride;
+} Axis;
+
 struct Unit {
     int id;
     const char *name; /* "layers.3", "(root)", "layers.3 bf16" */
@@ -221,12 +228,13 @@ struct Unit {
     UnitPolicy *policy;
     Unit *next; /* another part of the module's unit: its parameters of another stored dtype, ignored ones */
     bool ignored;
-    bool sparse;                                  /* holds one sparse parameter */
-    VEC(Param *) params;                          /* trainable ones first, in flat order */
-    int64_t numel;                                /* of the trainable flat buffer, padded to shards × 256 */
-    int64_t frozen_numel;                         /* of the frozen flat buffer, likewise; 0: none */
-    int shards, replicas, reshard;                /* reshard > 1: between forward and backward over groups of so many */
-    int comm_shard, comm_replicate, comm_reshard; /* indices in Graph.comms */
+    bool sparse;          /* holds one sparse parameter */
+    VEC(Param *) params;  /* trainable ones first, in flat order */
+    int64_t numel;        /* of the trainable flat buffer, padded to shards × 256 */
+    int64_t frozen_numel; /* of the frozen flat buffer, likewise; 0: none */
+    const Axis *shard,
+        *replicate;           /* its mesh: the flat buffers lie in pieces along the one, each once along the other */
+    const Axis *reshard;      /* along which pieces lie between forward and backward; NULL: along `shard` */
     bool host_update;         /* the update runs on the host; else its state streams through the device */
     Dtype dtype, wire;        /* of master, of gather */
     Dtype grad_dtype, reduce; /* of a rank's gradients (the policy's where it can be), of what reduce makes of them */
@@ -237,15 +245,14 @@ struct Unit {
     State *gathered[2]; /* trainable, frozen: stay gathered over microbatches; NULL: do not */
 };
 
-/* Groups of ranks that talk to each other: n ranks each, `step` apart. */
+/* The groups of ranks along an axis, as far as they talk to each other. */
 typedef struct {
-    const char *name; /* "shard", "replicate", "world", "2 ranks", "2 ranks 4 apart", "exchange over shard" */
-    int n, step;
+    const char *name; /* the axis', "exchange over shard" */
+    const Axis *axis;
     /* Collectives of groups of one chain follow each other. 0: those of parameters, gradients and metrics. A group of
      * another chain has communicators of its own, on which others may run at the same time. */
     int chain;
 } Comm;
-enum { COMM_SHARD = 0, COMM_REPLICATE = 1, COMM_WORLD = 2 }; /* the first unit's, all; others follow */
 
 struct Program {
     const char *name; /* init start micro_first micro micro_last (micro alone where accumulate = 1) eval sample */
@@ -274,7 +281,8 @@ struct Graph {
     VEC(Value *) values;
     VEC(Param *) params;
     VEC(Unit *) units;
-    VEC(Comm) comms;
+    VEC(const Axis *) axes; /* SC_SHARD ..., then those of units of other meshes (schema/mesh.h) */
+    VEC(Comm) comms;        /* of the first axes, then others */
     VEC(State *) states;
     VEC(Input *) inputs;
     VEC(Program *) programs;

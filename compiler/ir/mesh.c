@@ -1,53 +1,70 @@
-/* Axes and groups of a graph's ranks.
+/* Axes of a graph's ranks, and groups along them.
  * Relies on: mesh.h, policy.h.
- * Relied on by: the front end, units. */
+ * Relied on by: the front end, units, shard, verify. */
 #include "mesh.h"
 #include "policy.h"
 
-static const char *const axes[] = {"shard", "replicate", "world"};
-enum { N_AXES = sizeof axes / sizeof *axes };
+static const char *const names[SC_NAMED_AXES] = {"shard", "replicate", "world"};
 
-void mesh_of_policy(const UnitPolicy *p, int world, int *shards, int *replicas) {
-    *shards = p && p->shard ? p->shard : p && p->replicate ? world / p->replicate : world;
-    *replicas = p && p->replicate ? p->replicate : *shards ? world / *shards : 1;
+MeshSizes mesh_sizes(const UnitPolicy *p, int world) {
+    int shards = p && p->shard ? p->shard : p && p->replicate ? world / p->replicate : world;
+    return (MeshSizes){shards, p && p->replicate ? p->replicate : shards ? world / shards : 1};
+}
+
+static const Axis *new_axis(Graph *g, const char *name, int n, int stride) {
+    Axis *a = NEW(g->arena, Axis);
+    *a = (Axis){g->axes.n, name, n, stride};
+    push(&g->axes, g->arena, a);
+    push(&g->comms, g->arena, ((Comm){name, a, 0}));
+    return a;
 }
 
 void mesh_begin(Graph *g) {
     const UnitPolicy *first = NULL;
-    int shards, replicas;
     for (int i = 0; i < g->modules.n && !first; i++) first = g->modules.at[i]->policy;
-    mesh_of_policy(first, g->world, &shards, &replicas);
-    Comm named[] = {{axes[COMM_SHARD], shards, 1, 0},
-                    {axes[COMM_REPLICATE], replicas, shards, 0},
-                    {axes[COMM_WORLD], g->world, 1, 0}};
-    for (int i = 0; i < N_AXES; i++) push(&g->comms, g->arena, named[i]);
+    MeshSizes m = mesh_sizes(first, g->world);
+    new_axis(g, names[SC_SHARD], m.shards, 1);
+    new_axis(g, names[SC_REPLICATE], m.replicas, m.shards);
+    new_axis(g, names[SC_WORLD], g->world, 1);
 }
 
-int mesh_group(Graph *g, int n, int step) {
-    for (int i = 0; i < g->comms.n; i++) {
-        const Comm *c = &g->comms.at[i];
-        if (!c->chain && c->n == n && (n == 1 || c->step == step)) return i;
+const Axis *mesh_axis(Graph *g, int n, int stride) {
+    for (int i = 0; i < g->axes.n; i++) {
+        const Axis *a = g->axes.at[i];
+        if (a->size == n && (n == 1 || a->stride == stride)) return a;
     }
-    Comm c = {arena_printf(g->arena, step == 1 ? "%d ranks" : "%d ranks %d apart", n, step), n, step, 0};
-    push(&g->comms, g->arena, c);
-    return g->comms.n - 1;
+    const char *name = arena_printf(g->arena, stride == 1 ? "%d ranks" : "%d ranks %d apart", n, stride);
+    return new_axis(g, name, n, stride);
 }
 
-int mesh_exchange(Graph *g, int axis) {
-    const Comm *along = &g->comms.at[axis];
+int mesh_axis_named(const char *name) {
+    for (int i = 0; i < SC_NAMED_AXES; i++)
+        if (!strcmp(name, names[i])) return i;
+    return -1;
+}
+
+bool mesh_makes_up(const Axis *const *axes, int n, int world) {
+    int64_t span = 1, places = 1;
+    for (int i = 0; i < n; i++) places *= axes[i]->size;
+    for (int turn = 0; turn < n; turn++)
+        for (int i = 0; i < n; i++)
+            if (axes[i]->size > 1 && axes[i]->stride == span) span *= axes[i]->size;
+    return places == world && span == world;
+}
+
+int mesh_group(const Graph *g, const Axis *axis) {
+    for (int i = 0; i < g->comms.n; i++)
+        if (g->comms.at[i].axis == axis && !g->comms.at[i].chain) return i;
+    bug(g->root->made, "axis %s has no group", axis->name);
+}
+
+int mesh_exchange(Graph *g, const Axis *axis) {
     int last = 0;
     for (int i = 0; i < g->comms.n; i++) {
         const Comm *c = &g->comms.at[i];
-        if (c->chain && c->n == along->n && c->step == along->step) return i;
+        if (c->chain && c->axis->size == axis->size && c->axis->stride == axis->stride) return i;
         if (c->chain > last) last = c->chain;
     }
-    Comm c = {arena_printf(g->arena, "exchange over %s", along->name), along->n, along->step, last + 1};
-    push(&g->comms, g->arena, c);
+    push(&g->comms, g->arena, ((Comm){arena_printf(g->arena, "exchange over %s", axis->name), axis, last + 1}));
     return g->comms.n - 1;
-}
-
-int mesh_axis(const char *name) {
-    for (int i = 0; i < N_AXES; i++)
-        if (!strcmp(name, axes[i])) return i;
-    return -1;
 }

@@ -1,21 +1,31 @@
-/* The mesh of ranks: its axes, and the groups of ranks that talk to each other.
- * Relies on: ir.h, policy.h.
- * Relied on by: the front end (collectives of a model), units. */
+/* The mesh of ranks: its axes, and the groups of ranks along them that talk to each other.
+ * Relies on: ir.h, policy.h, schema/mesh.h.
+ * Relied on by: the front end (policies, collectives of a model), units, shard, verify. */
 #ifndef SHARDC_MESH_H
 #define SHARDC_MESH_H
 
 #include "ir.h"
+#include "schema/mesh.h"
 
-/* How many shards and replicas a unit of this policy has. */
-void mesh_of_policy(const UnitPolicy *p, int world, int *shards, int *replicas);
-/* Gives the graph its axes: the groups `shard`, `replicate` and `world`, by the first module that has a policy. */
+/* How many shards and replicas a policy asks for; NULL: shards of the whole world. */
+typedef struct {
+    int shards, replicas;
+} MeshSizes;
+MeshSizes mesh_sizes(const UnitPolicy *p, int world);
+/* Gives the graph its first axes, each with a group: SC_SHARD and SC_REPLICATE by the first module that has a policy,
+ * and SC_WORLD. */
 void mesh_begin(Graph *g);
-/* The group of n ranks, each `step` after the one before it, for parameters, gradients and metrics. */
-int mesh_group(Graph *g, int n, int step);
-/* The group over which a model's own collectives along an axis (COMM_SHARD ...) go. It has a communicator of its own:
- * a kernel that waits for such a collective must not wait for gathers and reduces that run beside it. */
-int mesh_exchange(Graph *g, int axis);
-/* COMM_SHARD, COMM_REPLICATE or COMM_WORLD; -1: no axis has this name. */
-int mesh_axis(const char *name);
+/* The axis of n places, `stride` apart, which has a group for parameters, gradients and metrics. Axes of one place are
+ * the same. */
+const Axis *mesh_axis(Graph *g, int n, int stride);
+/* SC_SHARD, SC_REPLICATE or SC_WORLD; -1: none has this name. */
+int mesh_axis_named(const char *name);
+/* Whether the axes, each next to those before it in some order, make up a world of so many ranks. */
+bool mesh_makes_up(const Axis *const *axes, int n, int world);
+/* The group along an axis for parameters, gradients and metrics, and the one for a model's own collectives: the latter
+ * has a communicator of its own, as a kernel that waits for such a collective must not wait for gathers and reduces
+ * that run beside it. Both are indices in Graph.comms. */
+int mesh_group(const Graph *g, const Axis *axis);
+int mesh_exchange(Graph *g, const Axis *axis);
 
 #endif

@@ -23,6 +23,7 @@ static const char *const sc_epilogue_words[] = {SC_EPILOGUES(WORD)}, *const sc_i
 #define FLAG(name) {#name, A_FLAG, 1, true, NULL},
 #define INT(name) {#name, A_INT, 1, true, NULL},
 #define ENUM(name, type) {#name, A_INT, 1, true, type##_words},
+#define AXIS(name) {#name, A_AXIS, 1, true, NULL},
 #define DTYPE(name) {#name, A_DTYPE, 1, false, NULL},
 #define WIDER(name) {#name, A_WIDER, 1, false, NULL},
 #define SHAPE(dims, sizes) {#dims, A_INT, 1, false, NULL}, {#sizes, A_INT, SC_DIMS, false, NULL},

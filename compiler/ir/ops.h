@@ -69,7 +69,7 @@ typedef struct { /* a result or an operand; or a list of at most n */
     int flags, n; /* schema/slots.h */
 } Slot;
 
-typedef enum { A_FLAG, A_INT, A_DTYPE, A_WIDER, A_FLOAT } AttributeType;
+typedef enum { A_FLAG, A_INT, A_AXIS, A_DTYPE, A_WIDER, A_FLOAT } AttributeType;
 typedef struct { /* n numbers, behind those before it in op->i or (A_FLOAT) op->f */
     const char *name;
     AttributeType type;

@@ -39,7 +39,7 @@ void infer_sum_ranks(Graph *g, Op *op) {
 }
 
 void infer_reshard(Graph *g, Op *op) {
-    infer_rows(g, op, 1, op->reshard.ranks);
+    infer_rows(g, op, 1, g->axes.at[op->reshard.axis]->size);
 }
 
 /* ── gradients ───────────────────────────────────────────────────────────────────────────────────────────────────── */
@@ -52,7 +52,7 @@ void grad_all_gather(Builder *b, Op *op, OpParts *d) {
         return;
     }
     Value *sum = BUILD(b, sum_ranks, .x = g, .comm = comm, .ranks = ranks)->sum_ranks.y;
-    d->all_gather.x = BUILD(b, reshard, .x = sum, .ranks = ranks, .apart = b->g->comms.at[comm].step)->reshard.y;
+    d->all_gather.x = BUILD(b, reshard, .x = sum, .axis = b->g->comms.at[comm].axis->id)->reshard.y;
 }
 
 void grad_reduce_scatter(Builder *b, Op *op, OpParts *d) {

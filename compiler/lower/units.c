@@ -1,5 +1,5 @@
-/* units: turns nn.fully_shard's policies into units, each in parts of one stored dtype, gives every parameter its part,
- * and lists the groups of ranks that communicate. Relies on: ir.h; the front end's Param.owner (the lowest common
+/* units: turns nn.fully_shard's policies into units, each in parts of one stored dtype and along axes of the mesh, and
+ * gives every parameter its part. Relies on: ir.h; the front end's Param.owner (the lowest common
  * ancestor of a shared parameter's holders) and its check of each mesh against the world. Relied on by: precision
  * (dtypes), autodiff (reduce dtype), shard (flat layout), order (groups). */
 #include "../ir/mesh.h"
@@ -26,10 +26,13 @@ static Unit *new_unit(Graph *g, Module *m, UnitPolicy *p, const char *suffix) {
     u->name = arena_printf(g->arena, "%s%s", m->path[0] ? m->path : "(root)", suffix);
     u->module = m;
     u->policy = p;
-    mesh_of_policy(p, g->world, &u->shards, &u->replicas);
-    if (u->shards < 1 || u->replicas < 1 || u->shards * u->replicas != g->world)
+    MeshSizes mesh = mesh_sizes(p, g->world);
+    if (mesh.shards < 1 || mesh.replicas < 1 || mesh.shards * mesh.replicas != g->world)
         bug(p->src, "a mesh of replicate %d x shard %d at world %d", p->replicate, p->shard, g->world);
-    u->reshard = p->reshard_after_forward > 1 && p->reshard_after_forward < u->shards ? p->reshard_after_forward : 0;
+    u->shard = mesh_axis(g, mesh.shards, 1);
+    u->replicate = mesh_axis(g, mesh.replicas, mesh.shards);
+    if (p->reshard_after_forward > 1 && p->reshard_after_forward < mesh.shards)
+        u->reshard = mesh_axis(g, p->reshard_after_forward, 1);
     push(&g->units, g->arena, u);
     return u;
 }
@@ -69,7 +72,7 @@ static Dtype wider(Dtype a, Dtype b) {
  * are reduced in, asks for sums of that dtype, as FSDP2 adds them up. */
 static Dtype sum_dtype(const Unit *u) {
     const UnitPolicy *p = u->policy;
-    bool waits = p->defer_sync || (p->defer_all_reduce && u->replicas > 1);
+    bool waits = p->defer_sync || (p->defer_all_reduce && u->replicate->size > 1);
     Dtype as_reduced = waits ? u->reduce : wider(u->reduce, u->dtype);
     return p->has_grad_dtype && p->grad_dtype == u->reduce ? as_reduced : wider(as_reduced, FP32);
 }
@@ -84,12 +87,14 @@ static void set_dtypes(const Graph *g, Unit *u) {
      * microbatches reads a reduced gradient. Other sums have the dtype of what they add, so there a gradient is made
      * in the dtype of the sum: whole gradients that wait for the last microbatch, replicas that are not sharded, and
      * rows of a sparse table. */
-    bool waits = g->training->accumulate > 1 && p->defer_sync, replicated = u->shards == 1 && u->replicas > 1;
+    bool waits = g->training->accumulate > 1 && p->defer_sync,
+         replicated = u->shard->size == 1 && u->replicate->size > 1;
     u->grad_dtype = p->has_grad_dtype && !waits && !replicated && !u->sparse ? p->grad_dtype : u->reduce;
     u->sum = sum_dtype(u);
 }
 
 void lower_units(Graph *g) {
+    if (!g->axes.n) mesh_begin(g);
     for (int i = 0; i < g->modules.n; i++) {
         Module *m = g->modules.at[i];
         if (m->policy) m->unit = new_unit(g, m, m->policy, "");
@@ -101,12 +106,5 @@ void lower_units(Graph *g) {
         p->unit = p->is_buffer ? unit_of(p->owner) : part_for(g, p);
         if (!p->is_buffer) push(&p->unit->params, g->arena, p);
     }
-    if (!g->comms.n) mesh_begin(g);
-    for (int i = 0; i < g->units.n; i++) {
-        Unit *u = g->units.at[i];
-        u->comm_shard = mesh_group(g, u->shards, 1);
-        u->comm_replicate = mesh_group(g, u->replicas, u->shards);
-        u->comm_reshard = u->reshard ? mesh_group(g, u->reshard, 1) : u->comm_shard;
-        set_dtypes(g, u);
-    }
+    for (int i = 0; i < g->units.n; i++) set_dtypes(g, g->units.at[i]);
 }

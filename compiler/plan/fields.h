@@ -11,6 +11,7 @@ typedef enum {
     IN_MODEL, /* Plan */
     IN_DEVICE,
     IN_MESH,
+    IN_AXIS,     /* Axis */
     IN_GROUP,    /* Comm */
     IN_STEP,     /* Plan */
     IN_LIBRARY,  /* LibraryLine */
@@ -32,6 +33,7 @@ typedef enum {
     F_PAIR,  /* int64_t[N_ARENAS]: bytes of each arena, as a list */
     F_REAL,  /* double, 0 or more */
     F_TIME,  /* double: microseconds, exact to the picosecond */
+    F_AXIS,  /* const Axis *, by its name */
     F_ARENA, /* enums, by their names */
     F_CLASS,
     F_DTYPE,

@@ -46,7 +46,7 @@ typedef struct {
     const char *module; /* "layers.3.mlp.up" */
     Source src;
     int unit;    /* index in Plan.units, or -1 */
-    int comm;    /* communicator, index in Plan.comms: 0 shard, 1 replicate, 2 world, others; -1: none */
+    int comm;    /* communicator, index in Plan.comms; -1: none */
     bool update; /* an optimizer event: its writes to C_PARAMETERS storages count as the unit's update */
     int *waits;  /* events (same program, other streams) that must be finished; set by sync */
     int nwaits;
@@ -75,7 +75,8 @@ bool program_trains(const PlanProgram *p); /* a part of the step: micro, micro_f
 
 typedef struct {
     const char *path;
-    int id, shards, replicas;
+    int id;
+    const Axis *shard, *replicate;
     int64_t numel;
     Dtype dtype, wire, grad_dtype, reduce;
     int nparams;
@@ -116,6 +117,8 @@ typedef struct {
     int *storage_of; /* by Value.id, of what owns bytes: index in storages, -1: none; set by order */
     PlanUnit *units;
     int nunits;
+    const Axis **axes;
+    int naxes;
     Comm *comms;
     int ncomms;
     int64_t arena_bytes[N_ARENAS]; /* exact; what the binary allocates */

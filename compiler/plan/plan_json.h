@@ -7,7 +7,7 @@
 #include "json_writer.h"
 #include "plan.h"
 
-enum { PLAN_VERSION = 5 }; /* rises when what a plan must say changes; 5: what each event is for */
+enum { PLAN_VERSION = 6 }; /* rises when what a plan must say changes; 6: axes of the mesh */
 void plan_write_json(FILE *f, const Plan *p);
 /* Members of an object that predictions have too: model, device, mesh, options, arenas, peak, prediction; unused. */
 void plan_write_summary(Json *j, const Plan *p);

@@ -23,6 +23,8 @@ typedef struct {
         int index;
     } path[MAX_PATH];
     int depth;
+    const Axis **axes; /* the plan's, as far as they have been read */
+    int naxes;
     const cJSON *in, *next; /* the object that was looked into last, and what stands after the member found there */
 } Reader;
 
@@ -157,6 +159,12 @@ static int word(Reader *r, const cJSON *o, const Field *f) {
 }
 
 /* The members of an object o, into the struct `to`. */
+static const Axis *axis_named(Reader *r, const char *key, const char *name) {
+    for (int i = 0; i < r->naxes; i++)
+        if (!strcmp(name, r->axes[i]->name)) return r->axes[i];
+    bad(r, key, "the mesh has no axis \"%.60s\"", name);
+}
+
 static void read_fields(Reader *r, const cJSON *o, Object kind, void *to) {
     for (const Field *f = fields_of(kind); f->of == kind; f++) {
         void *at = (char *)to + f->at;
@@ -171,6 +179,7 @@ static void read_fields(Reader *r, const cJSON *o, Object kind, void *to) {
         case F_SIZE: *sizes = integer(r, o, f->key, 0, LIMIT); break;
         case F_REAL:
         case F_TIME: *(double *)at = real(r, o, f->key); break;
+        case F_AXIS: *(const Axis **)at = axis_named(r, f->key, text(r, o, f->key)); break;
         case F_PAIR: {
             int n;
             const cJSON *x = list(r, o, f->key, &n);
@@ -218,13 +227,21 @@ static void read_head(Reader *r, Plan *p, const cJSON *o) {
     enter(r, "mesh", -1);
     read_fields(r, mesh, IN_MESH, p);
     check_within(r, "nodes", p->nodes, 1, p->world);
-    const cJSON *x = list(r, mesh, "groups", &p->ncomms);
+    const cJSON *x = list(r, mesh, "axes", &p->naxes);
+    r->axes = p->axes = NEW_ARRAY(r->a, const Axis *, p->naxes + 1);
+    EACH(r, "axes", i, p->naxes, x) {
+        Axis *a = NEW(r->a, Axis);
+        read_fields(r, x, IN_AXIS, a);
+        check_within(r, "size", a->size, 1, p->world);
+        check_within(r, "stride", a->stride, 1, p->world / a->size);
+        a->id = i;
+        p->axes[r->naxes++] = a;
+    }
+    x = list(r, mesh, "groups", &p->ncomms);
     p->comms = NEW_ARRAY(r->a, Comm, p->ncomms + 1);
     EACH(r, "groups", i, p->ncomms, x) {
         Comm *c = &p->comms[i];
         read_fields(r, x, IN_GROUP, c);
-        check_within(r, "ranks", c->n, 1, p->world);
-        check_within(r, "apart", c->step, 1, p->world / c->n);
         check_within(r, "chain", c->chain, 0, p->ncomms - 1);
     }
     leave(r);

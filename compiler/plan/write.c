@@ -21,6 +21,7 @@ static void put_fields(Json *j, Object kind, const void *o) {
         case F_SIZE: json_int(j, f->key, *sizes); break;
         case F_REAL: json_real(j, f->key, *(const double *)at); break;
         case F_TIME: json_time(j, f->key, *(const double *)at); break;
+        case F_AXIS: json_str(j, f->key, (*(const Axis *const *)at)->name); break;
         case F_PAIR:
             json_open(j, f->key, '[');
             for (int i = 0; i < N_ARENAS; i++) json_int(j, NULL, sizes[i]);
@@ -65,6 +66,9 @@ static void put_head(Json *j, const Plan *p) {
     json_line(j);
     json_open(j, "mesh", '{');
     put_fields(j, IN_MESH, p);
+    json_open(j, "axes", '[');
+    for (int i = 0; i < p->naxes; i++) put_object(j, NULL, IN_AXIS, p->axes[i]);
+    json_close(j, ']');
     json_open(j, "groups", '[');
     for (int i = 0; i < p->ncomms; i++) put_object(j, NULL, IN_GROUP, &p->comms[i]);
     json_close(j, ']');

@@ -212,21 +212,21 @@ static double median(double *x, int n) {
 /* Of a collective, among the ranks of its group: how long that rank was in it which arrived last. It was there for the
  * least time, whatever the clocks of several machines say. */
 static double least_in_group(const Plan *p, const Event *e, const Runs *x, int event, int rank, int run, int *last) {
-    const Comm *c = &p->comms[e->comm];
-    int first = rank - rank / c->step % c->n * c->step;
+    const Axis *a = p->comms[e->comm].axis;
+    int first = rank - rank / a->stride % a->size * a->stride;
     double least = INFINITY;
-    for (int k = 0; k < c->n; k++) {
-        const Interval *i = &run_of(x, first + k * c->step, run)[event];
+    for (int k = 0; k < a->size; k++) {
+        const Interval *i = &run_of(x, first + k * a->stride, run)[event];
         if (i->end - i->begin >= least) continue;
         least = i->end - i->begin;
-        *last = first + k * c->step;
+        *last = first + k * a->stride;
     }
     return least;
 }
 
 /* ── the join ────────────────────────────────────────────────────────────────────────────────────────────────────── */
 static bool meets(const Plan *p, const Event *e) {
-    return e->comm >= 0 && p->comms[e->comm].n > 1;
+    return e->comm >= 0 && p->comms[e->comm].axis->size > 1;
 }
 
 static void join_program(Reader *r, const PlanProgram *g, ActualProgram *x, const Runs *runs) {

@@ -29,7 +29,7 @@ static bool differ(const char *a, const char *b) {
 static bool other_group(const Diff *d, const Event *a, const Event *b) {
     if (a->comm < 0 || b->comm < 0) return a->comm != b->comm;
     const Comm *x = &d->a->comms[a->comm], *y = &d->b->comms[b->comm];
-    return differ(x->name, y->name) || x->n != y->n || x->step != y->step;
+    return differ(x->name, y->name) || x->axis->size != y->axis->size || x->axis->stride != y->axis->stride;
 }
 
 static bool waits_for(const PlanProgram *p, const Event *e, const char *id) {

@@ -188,8 +188,8 @@ static void units_table(FILE *f, const Plan *p) {
                 "  %-3d %-24s %d parameter%s, %s elements in %d shard%s × %d replica%s, %s, gathered as %s, gradients "
                 "%sreduced in %s\n",
                 u->id, *u->path ? u->path : "(model)", u->nparams, s_of(u->nparams),
-                figure_grouped(p->arena, (double)u->numel), u->shards, s_of(u->shards), u->replicas, s_of(u->replicas),
-                dtype_name(u->dtype), dtype_name(u->wire), made, dtype_name(u->reduce));
+                figure_grouped(p->arena, (double)u->numel), u->shard->size, s_of(u->shard->size), u->replicate->size,
+                s_of(u->replicate->size), dtype_name(u->dtype), dtype_name(u->wire), made, dtype_name(u->reduce));
     }
 }
 

@@ -383,7 +383,7 @@ static void figures(Blocks *w) {
     for (int i = 0; i < p->ncomms; i++) {
         str_add(&w->s, i ? ",[" : "[");
         page_string(&w->s, p->comms[i].name);
-        str_addf(&w->s, ",%d]", p->comms[i].n);
+        str_addf(&w->s, ",%d]", p->comms[i].axis->size);
     }
     str_add(&w->s, "]");
 }

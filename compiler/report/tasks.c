@@ -3,10 +3,10 @@
  * Relies on: plan.h, ir/ops.h. Relied on by: cli/calibrate.c.
  *
  * op | variant | key | flops | bytes | count | attributes | table | dtype:alignment:shape:stride:limit ... | events
- * attributes: the numbers of the kernel's struct in order; tensors: all of them (results, operands, workspace), "-"
- * where one is absent; `alignment` is log2 of bytes, at most 8; `limit` bounds the values of an index; where it is -N,
- * they number documents of N tokens. Variant and key
- * are those of Cost: the line's first five fields make a point of a device profile. The events that are such a kernel
+ * attributes: the numbers of the kernel's struct in order, of an axis how many ranks it has; tensors: all of them
+ * (results, operands, workspace), "-" where one is absent; `alignment` is log2 of bytes, at most 8; `limit` bounds the
+ * values of an index; where it is -N, they number documents of N tokens. Variant and key are those of Cost: the line's
+ * first five fields make a point of a device profile. The events that are such a kernel
  * ("micro:e6 micro:e19") stand there for bench/times.py, which knows how long each took. */
 #include "../ir/ops.h"
 #include "../ir/rules.h"
@@ -58,7 +58,7 @@ static void describe(const Plan *p, const Op *op, Str *head, Str *tail) {
             if (real)
                 str_addf(tail, "%.9g", x);
             else
-                str_addf(tail, "%lld", (long long)n);
+                str_addf(tail, "%lld", (long long)(a->type == A_AXIS ? p->axes[n]->size : n));
             comma = ",";
         }
     str_add(tail, "|");

@@ -333,6 +333,8 @@ static void derive_program(Derive *d, const Program *p, PlanProgram *out) {
 
 static void derive_units(Derive *d) {
     Plan *plan = d->plan;
+    plan->naxes = d->g->axes.n;
+    plan->axes = d->g->axes.at;
     plan->ncomms = d->g->comms.n;
     plan->comms = d->g->comms.at;
     plan->nunits = d->g->units.n;
@@ -341,8 +343,8 @@ static void derive_units(Derive *d) {
         const Unit *u = d->g->units.at[i];
         plan->units[i] = (PlanUnit){.path = u->name,
                                     .id = u->id,
-                                    .shards = u->shards,
-                                    .replicas = u->replicas,
+                                    .shard = u->shard,
+                                    .replicate = u->replicate,
                                     .numel = u->numel,
                                     .dtype = u->dtype,
                                     .wire = u->wire,

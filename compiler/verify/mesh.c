@@ -1,45 +1,47 @@
-/* The ranks of a plan: groups that divide the world, units spread over all of it, and collectives whose bytes are those
+/* The ranks of a plan: axes that make up the world, units spread over all of it, and collectives whose bytes are those
  * of a gather, a scatter or a sum over the ranks of their group.
  * Relies on: internal.h. Ops are not asked for: the bytes of a collective tell how many ranks it was planned for.
  * Relied on by: verify.c. */
+#include "../ir/mesh.h"
 #include "internal.h"
 
-static void check_groups(Verifier *v) {
+static void check_axes(Verifier *v) {
     const Plan *p = v->plan;
     if (p->world % p->nodes)
         verify_note(v, -1, "mesh", -1, -1, "%d ranks do not stand on %d nodes, equally many on each", p->world,
                     p->nodes);
-    for (int i = 0; i < p->ncomms; i++) {
-        const Comm *c = &p->comms[i];
-        if (c->n < 1 || c->step < 1 || p->world % ((int64_t)c->n * c->step))
+    for (int i = 0; i < p->naxes; i++) {
+        const Axis *a = p->axes[i];
+        if (a->size < 1 || a->stride < 1 || p->world % ((int64_t)a->size * a->stride))
             verify_note(v, -1, "mesh", -1, -1, "groups of %d ranks, %d apart (%s), do not make up the world of %d",
-                        c->n, c->step, c->name, p->world);
+                        a->size, a->stride, a->name, p->world);
     }
-    if (p->ncomms <= COMM_WORLD) {
-        verify_note(v, -1, "mesh", -1, -1, "the groups shard, replicate and world are not all there");
-        return;
-    }
-    const Comm *shard = &p->comms[COMM_SHARD], *replicate = &p->comms[COMM_REPLICATE], *world = &p->comms[COMM_WORLD];
-    if ((int64_t)shard->n * replicate->n != p->world)
-        verify_note(v, -1, "mesh", -1, -1, "%d shards × %d replicas do not make up the world of %d ranks", shard->n,
-                    replicate->n, p->world);
-    if (shard->step != 1 || replicate->step != shard->n)
-        verify_note(v, -1, "mesh", -1, -1, "shards stand %d apart, replicas %d: 1 and %d would make up the mesh",
-                    shard->step, replicate->step, shard->n);
-    if (world->n != p->world)
-        verify_note(v, -1, "mesh", -1, -1, "the group of all ranks has %d of %d", world->n, p->world);
+    for (int i = 0; i < SC_NAMED_AXES; i++)
+        if (i >= p->naxes || i >= p->ncomms || p->comms[i].axis != p->axes[i]) {
+            verify_note(v, -1, "mesh", -1, -1, "the axes shard, replicate and world are not all there, with groups");
+            return;
+        }
+    if (p->axes[SC_WORLD]->size != p->world)
+        verify_note(v, -1, "mesh", -1, -1, "the group of all ranks has %d of %d", p->axes[SC_WORLD]->size, p->world);
+    if (!mesh_makes_up(p->axes, SC_WORLD, p->world))
+        verify_note(v, -1, "mesh", -1, -1,
+                    "the axes shard (%d places, %d apart) and replicate (%d places, %d apart) do not make up the world "
+                    "of %d ranks",
+                    p->axes[SC_SHARD]->size, p->axes[SC_SHARD]->stride, p->axes[SC_REPLICATE]->size,
+                    p->axes[SC_REPLICATE]->stride, p->world);
 }
 
 static void check_units(Verifier *v) {
     const Plan *p = v->plan;
     for (int i = 0; i < p->nunits; i++) {
         const PlanUnit *u = &p->units[i];
-        if ((int64_t)u->shards * u->replicas != p->world)
+        const Axis *mesh[] = {u->shard, u->replicate};
+        if (!mesh_makes_up(mesh, 2, p->world))
             verify_note(v, -1, "mesh", -1, -1, "unit %s lies in %d shards × %d replicas, in a world of %d ranks",
-                        u->path, u->shards, u->replicas, p->world);
-        else if (u->numel % u->shards)
+                        u->path, u->shard->size, u->replicate->size, p->world);
+        else if (u->numel % u->shard->size)
             verify_note(v, -1, "mesh", -1, -1, "unit %s has %lld elements, which %d shards do not divide", u->path,
-                        (long long)u->numel, u->shards);
+                        (long long)u->numel, u->shard->size);
     }
 }
 
@@ -58,7 +60,7 @@ static bool times(int64_t whole, int64_t part, int n) {
 void verify_mesh(Verifier *v) {
     int collectives = 0;
     v->noted = 0;
-    check_groups(v);
+    check_axes(v);
     check_units(v);
     for (int g = 0; g < v->plan->nprograms; g++) {
         const PlanProgram *p = &v->plan->programs[g];
@@ -67,14 +69,14 @@ void verify_mesh(Verifier *v) {
             const Event *ev = &p->events[e];
             if (ev->comm < 0) continue;
             collectives++;
-            const Comm *c = &v->plan->comms[ev->comm];
+            const Axis *a = v->plan->comms[ev->comm].axis;
             int64_t reads = bytes_of(ev->reads, ev->nreads), writes = bytes_of(ev->writes, ev->nwrites);
-            if (c->n > 0 && reads != writes && !times(writes, reads, c->n) && !times(reads, writes, c->n))
+            if (a->size > 0 && reads != writes && !times(writes, reads, a->size) && !times(reads, writes, a->size))
                 verify_note(
                     v, g, "mesh", e, -1,
                     "%s reads %lld bytes and writes %lld: neither a gather nor a scatter over the %d ranks of group "
                     "%s, nor a sum",
-                    ev->id, (long long)reads, (long long)writes, c->n, c->name);
+                    ev->id, (long long)reads, (long long)writes, a->size, v->plan->comms[ev->comm].name);
         }
     }
     v->noted = 0;

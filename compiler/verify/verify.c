@@ -68,7 +68,7 @@ typedef struct {
 typedef VEC(Update) Updates;
 
 static void check_update(Verifier *v, int program, const PlanUnit *u, Updates *done) {
-    int64_t need = u->shards > 0 ? u->numel / u->shards * dtype_size(u->dtype) : 0, reached = 0;
+    int64_t need = u->numel / u->shard->size * dtype_size(u->dtype), reached = 0;
     for (int i = 0; i < done->n; i++) /* insertion sort: there is one, or a handful */
         for (int k = i; k > 0 && done->at[k].lo < done->at[k - 1].lo; k--) {
             Update t = done->at[k];

@@ -167,6 +167,7 @@ bool sc_place(sc_gpu *g, const sc_measured_task *m, sc_placed_task *to) {
                          .library = &g->cuda,
                          .stream = g->stream,
                          .world = 1,
+                         .coord = m->place,
                          .parts = 1};
     return true;
 }

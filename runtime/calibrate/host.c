@@ -96,7 +96,7 @@ static bool place_update(member *m, const sc_record *record) {
                                     .ntable = sizeof table / sizeof *table,
                                     .decoupled = 1,
                                     .slice = ELEMENTS,
-                                    .slices = 4};
+                                    .axis = 0};
     for (int k = 0; k < SC_SLOTS_adam; k++) {
         if (!m->update.t[k].there) continue;
         if (at + room > m->mapped) return false;
@@ -104,7 +104,8 @@ static bool place_update(member *m, const sc_record *record) {
         at += room;
     }
     *(int64_t *)m->update.adam.step.p = record->step;
-    m->task = (sc_task){.args = &m->update, .slots = SC_SLOTS_adam, .record = record, .world = 1};
+    static const sc_coord first = {0, 4};
+    m->task = (sc_task){.args = &m->update, .slots = SC_SLOTS_adam, .record = record, .world = 1, .coord = &first};
     return true;
 }
 

@@ -10,18 +10,18 @@
 
 /* ── kernels by name ─────────────────────────────────────────────────────────────────────────────────────────────────
  */
-/* How many integers and floats an op's struct ends with. */
+/* What an op's struct ends with: a letter for each integer, A for those that are axes, and how many floats. */
 #undef SHAPE /* sc.h's, of emitted text */
-#define FLAG(name) +1
-#define INT(name) +1
-#define ENUM(name, type) +1
+#define FLAG(name) "I"
+#define INT(name) "I"
+#define ENUM(name, type) "I"
+#define AXIS(name) "A"
 #define FLOAT(name) +1
 #define FLOATS(name, n) +n
 #define OP(name, notation, results, operands, integers, floats, ...)                                                   \
-    INTEGERS_##name = 0 integers, FLOATS_##name = 0 floats,
-enum {
+    static const char INTEGERS_##name[] = "" integers;                                                                 \
+    enum { FLOATS_##name = 0 floats };
 #include "schema/ops.def"
-};
 
 typedef struct { /* what a struct has behind its tensors */
     const int64_t *table;
@@ -32,17 +32,18 @@ typedef struct { /* what a struct has behind its tensors */
     } numbers[];
 } sc_behind;
 #define OP(name, ...)                                                                                                  \
-    static_assert(sizeof(sc_##name##_args) ==                                                                          \
-                      SC_SLOTS_##name * sizeof(sc_tensor) + sizeof(sc_behind) + 8 * (INTEGERS_##name + FLOATS_##name), \
+    static_assert(sizeof(sc_##name##_args) == SC_SLOTS_##name * sizeof(sc_tensor) + sizeof(sc_behind) +                \
+                                                  8 * (sizeof INTEGERS_##name - 1 + FLOATS_##name),                    \
                   "read_numbers knows how " #name "'s struct ends");
 #include "schema/ops.def"
 
 typedef struct {
     const char *op;
     sc_kernel *kernel;
-    int slots, integers, floats;
+    int slots, floats;
+    const char *integers;
 } entry;
-#define K(op) {#op, sc_k_##op, SC_SLOTS_##op, INTEGERS_##op, FLOATS_##op},
+#define K(op) {#op, sc_k_##op, SC_SLOTS_##op, FLOATS_##op, INTEGERS_##op},
 static const entry kernels[] = {SC_KERNELS_TIMED(K)};
 #undef K
 
@@ -68,15 +69,20 @@ static int integers(char *text, char separator, int64_t *out, int most) {
     return n;
 }
 
-static bool read_numbers(char *text, const entry *e, sc_behind *to) {
-    for (int k = 0; k < e->integers + e->floats; k++) {
+/* Axes are given by their numbers of ranks, of which this process is the first. */
+static bool read_numbers(char *text, const entry *e, sc_behind *to, sc_coord *place) {
+    int integers = (int)strlen(e->integers), axes = 0;
+    for (int k = 0; k < integers + e->floats; k++) {
         char *number = strsep(&text, ","), *end = NULL;
         if (!number) return false;
-        if (k < e->integers)
+        if (k < integers)
             to->numbers[k].integer = strtoll(number, &end, 10);
         else
             to->numbers[k].real = strtod(number, &end);
         if (end == number || *end) return false;
+        if (k >= integers || e->integers[k] != 'A') continue;
+        place[axes] = (sc_coord){0, (int)to->numbers[k].integer};
+        to->numbers[k].integer = axes++;
     }
     return !text || !*text;
 }
@@ -102,7 +108,7 @@ static bool read_args(char *numbers, char *table, char *tensors, const entry *e,
     int n = integers(table, ',', m->table, (int)(sizeof m->table / sizeof *m->table));
     behind->table = m->table;
     behind->ntable = n;
-    bool good = n >= 0 && read_numbers(numbers, e, behind);
+    bool good = n >= 0 && read_numbers(numbers, e, behind, m->place);
     for (char *tensor; good && (tensor = strsep(&tensors, " \n"));)
         if (*tensor) good = m->slots < e->slots && read_tensor(tensor, m, m->slots++);
     return good && m->slots == e->slots;

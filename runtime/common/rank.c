@@ -123,12 +123,12 @@ void sc_check_tensor(sc_rank *r, int event, const sc_tensor *t) {
                 (unsigned long long)end, (unsigned long long)bytes);
 }
 
-/* Ranks whose numbers differ by multiples of `step`, in runs of n of them. All ranks meet before any table is read. */
+/* The ranks that differ from this one in their place on the group's axis alone. */
 sc_members sc_comm(const sc_rank *r, int comm) {
-    if (comm == SC_ALL_RANKS) return (sc_members){0, 1, r->world, r->rank};
-    const sc_comm_info *c = &r->b->comms[comm];
-    int index = r->rank / c->step % c->n;
-    return (sc_members){r->rank - index * c->step, c->step, c->n, index};
+    if (comm == SC_ALL_RANKS) return (sc_members){0, 1, r->world, r->rank}; /* ranks meet before any table is read */
+    int axis = r->b->comms[comm].axis, step = r->b->axes[axis].stride;
+    sc_coord c = r->coord[axis];
+    return (sc_members){r->rank - c.at * step, step, c.of, c.at};
 }
 
 void sc_check_collective(sc_rank *r, sc_collective_kind kind, int event, int comm, int nt, const sc_tensor *t) {
@@ -156,7 +156,10 @@ void sc_check_range(sc_rank *r, const char *what, int host, uint64_t at, size_t 
  */
 void sc_rank_place(sc_rank *r, sc_world *w, int rank) {
     world = w;
-    *r = (sc_rank){.b = w->build, .d = w->debug, .w = w, .rank = rank, .world = w->world};
+    const sc_build *b = w->build;
+    *r = (sc_rank){.b = b, .d = w->debug, .w = w, .rank = rank, .world = w->world};
+    r->coord = sc_calloc((size_t)b->naxes, sizeof *r->coord);
+    for (int i = 0; i < b->naxes; i++) r->coord[i] = sc_coord_on(&b->axes[i], rank);
 }
 
 int sc_rank_index(const sc_rank *r) {

@@ -73,6 +73,7 @@ struct sc_rank {
     const sc_debug *d;
     sc_world *w;
     int rank, world;
+    sc_coord *coord;   /* on each axis of the build */
     uint8_t *arena[2]; /* [host], as its kernels address them */
     int64_t step;
     sc_record record;  /* as written last: for what runs on the host of a GPU */
@@ -107,7 +108,7 @@ void sc_check_range(sc_rank *r, const char *what, int host, uint64_t at, size_t 
 typedef struct {
     int first, step, n, index; /* members first + k·step; index: this rank's k */
 } sc_members;
-enum { SC_ALL_RANKS = 2 }; /* among the build's groups */
+enum { SC_ALL_RANKS = SC_WORLD }; /* among the build's groups, whose first ones are those of its first axes */
 sc_members sc_comm(const sc_rank *r, int comm);
 typedef enum { SC_GATHER, SC_SCATTER, SC_REDUCE, SC_EXCHANGE } sc_collective_kind;
 void sc_check_collective(sc_rank *r, sc_collective_kind kind, int event, int comm, int nt, const sc_tensor *t);

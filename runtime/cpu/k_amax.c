@@ -23,7 +23,7 @@ typedef struct { /* a row of the table */
 /* Elements of the result beyond the parameters are 0. */
 SC_KERNEL(amax) {
     const parameter *p = (const parameter *)(k->table + 1 + 2 * k->table[0]); /* behind the wires */
-    int64_t slice = sc_numel(&k->shard), first = sc_slice_of(task, k->shards) * slice;
+    int64_t slice = sc_numel(&k->shard), first = task->coord[k->axis].at * slice;
     int64_t parameters = (k->ntable - 1 - 2 * k->table[0]) / 3;
     sc_range own = sc_share(task, sc_numel(&k->y), 1);
     for (int64_t i = own.begin; i < own.end; i++) {

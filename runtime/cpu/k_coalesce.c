@@ -51,11 +51,12 @@ static void list_tokens(const table *t, int64_t base, int64_t begin, int64_t end
 }
 
 SC_KERNEL(coalesce) {
-    table t = {.dw = &k->y, .index = &k->index, .rows = &k->g, .cols = k->cols, .ranks = (int)k->group};
+    sc_coord shard = task->coord[k->shard], replicate = task->coord[k->replicate];
+    table t = {.dw = &k->y, .index = &k->index, .rows = &k->g, .cols = k->cols, .ranks = shard.of};
     int64_t all = k->rows * t.cols, size = sc_size(t.dw->dtype);
     t.slice = k->slice;
-    t.tokens = sc_numel(t.index) / (k->group * k->groups);
-    t.low = sc_min(all, t.slice * (task->rank % k->slices));
+    t.tokens = sc_numel(t.index) / (shard.of * replicate.of);
+    t.low = sc_min(all, t.slice * shard.at);
     t.high = sc_min(all, t.low + t.slice);
     int64_t base = t.low / t.cols, rows = sc_ceil(t.high, t.cols) - base;
     if (task->part == 0) {

@@ -143,9 +143,9 @@ SC_KERNEL(pick) {
     }
 }
 
-/* y = part number rank / apart mod ranks of x */
+/* y = the part of x that the rank's place tells */
 SC_KERNEL(reshard) {
-    int64_t n = sc_numel(&k->y), from = sc_slice_apart(task, k->ranks, k->apart) * n;
+    int64_t n = sc_numel(&k->y), from = task->coord[k->axis].at * n;
     sc_range mine = sc_share(task, n, SC_CHUNK);
     memcpy(sc_at(&k->y, mine.begin), sc_at(&k->x, from + mine.begin),
            (size_t)((mine.end - mine.begin) * sc_size(k->y.dtype)));

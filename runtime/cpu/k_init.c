@@ -56,7 +56,7 @@ static void draw(const sc_task *task, const sc_init_param_args *k, real *x, int6
 }
 
 SC_KERNEL(init_param) {
-    int64_t flat = k->offset, numel = k->numel, low = k->slice < 0 ? 0 : sc_slice_of(task, k->slices) * k->slice;
+    int64_t flat = k->offset, numel = k->numel, low = k->slice < 0 ? 0 : task->coord[k->axis].at * k->slice;
     int64_t high = k->slice < 0 ? flat + numel : low + k->slice;
     int64_t begin = sc_max(flat, low) - flat, end = sc_min(flat + numel, high) - flat;
     real x[SC_CHUNK];

@@ -4,8 +4,9 @@
  * Relies on: kernel.h, sc_optimizer.h (update rules, rounding); learning rates and coefficients in the record.
  * Relied on by: generated code.
  *
- * A segment covers flat offsets; this rank holds [s·n, s·n + n), n = slice, s = rank mod slices. sum_squares: blocks of
- * 4096 elements, added up in order. clip: norm = √Σ, coefficient = min(1, clip / (norm + 1e-6)), over the scale. */
+ * A segment covers flat offsets; this rank holds [s·n, s·n + n), n = slice, s its place on the axis. sum_squares:
+ * blocks of 4096 elements, added up in order. clip: norm = √Σ, coefficient = min(1, clip / (norm + 1e-6)), over the
+ * scale. */
 #include "../sc_optimizer.h"
 #include "kernel.h"
 
@@ -22,13 +23,13 @@ typedef void update(const sc_task *task, piece p, const void *constants);
 
 typedef struct { /* what both optimizers' structs say of the rank's slice */
     const int64_t *table;
-    int64_t ntable, slice, slices;
+    int64_t ntable, slice, axis;
     bool keyed;
 } range;
 
 /* This part's pieces of the rank's slice; the part's borders do not depend on the segments. */
 static void for_each_piece(const sc_task *task, range r, update *u, const void *constants) {
-    int64_t first = r.slice * sc_slice_of(task, r.slices);
+    int64_t first = r.slice * task->coord[r.axis].at;
     sc_range mine = sc_share(task, r.slice, SC_CHUNK);
     for (int64_t row = 0; row < sc_segments(r.ntable, r.keyed); row++) {
         sc_segment s = sc_segment_at(r.table, row, r.keyed);
@@ -95,7 +96,7 @@ SC_KERNEL(sgd) {
                                 .momentum = task->record->momentum,
                                 .nesterov = k->nesterov != 0,
                                 .has_momentum = k->momentum.p != NULL}};
-    range r = {k->table, k->ntable, k->slice, k->slices, is_rounded(&k->momentum)};
+    range r = {k->table, k->ntable, k->slice, k->axis, is_rounded(&k->momentum)};
     if (!skips(&k->coefficient)) for_each_piece(task, r, sgd_piece, &c);
 }
 
@@ -141,7 +142,7 @@ static void adam_piece(const sc_task *task, piece s, const void *constants) {
 SC_KERNEL(adam) {
     adam_constants c = {
         k, sc_adam_of(task->record, *(const int64_t *)k->step.p, (real)sc_get(&k->coefficient, 0), k->decoupled != 0)};
-    range r = {k->table, k->ntable, k->slice, k->slices, is_rounded(&k->m)};
+    range r = {k->table, k->ntable, k->slice, k->axis, is_rounded(&k->m)};
     if (!skips(&k->coefficient))
         for_each_piece(task, r, adam_piece, &c);
     else if (k->wire.p)

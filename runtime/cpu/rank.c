@@ -153,6 +153,7 @@ void sc_rank_free(sc_rank *r) {
     for (int p = 0; p < r->b->nprograms; p++) program_free(&r->t->programs[p]);
     free(r->t->programs);
     free(r->t);
+    free(r->coord);
     free(r);
 }
 

@@ -15,6 +15,7 @@ static void call(sc_rank *r, const sc_item *it, sc_kernel *kernel, int part, int
                     .record = r->t->record,
                     .rank = r->rank,
                     .world = r->world,
+                    .coord = r->coord,
                     .part = part,
                     .parts = parts};
     kernel(&task);

@@ -66,8 +66,10 @@ static void part_machines(const sc_rank *r) {
 static int same_as(const sc_rank *r, int c) {
     const sc_comm_info *all = r->b->comms;
     if (sc_comm(r, c).n == r->world && !all[c].chain) return SC_ALL_RANKS;
-    for (int k = 0; k < c; k++)
-        if (all[k].n == all[c].n && all[k].step == all[c].step && all[k].chain == all[c].chain) return k;
+    for (int k = 0; k < c; k++) {
+        sc_members mine = sc_comm(r, c), others = sc_comm(r, k);
+        if (mine.n == others.n && mine.step == others.step && all[k].chain == all[c].chain) return k;
+    }
     return c;
 }
 

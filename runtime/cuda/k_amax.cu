@@ -25,7 +25,7 @@ SC_KERNEL(amax) {
     int64_t slice = sc_numel(&k->shard), n = (k->ntable - 1 - 2 * k->table[0]) / 3;
     SC_CUDA(cudaMemsetAsync(k->y.p, 0, (size_t)sc_numel(&k->y) * sizeof(float), SC_STREAM(task)));
     for (int64_t i = 0; i < n; i++) {
-        int64_t begin = row[3 * i] - sc_slice_of(task, k->shards) * slice, end = begin + row[3 * i + 1];
+        int64_t begin = row[3 * i] - task->coord[k->axis].at * slice, end = begin + row[3 * i + 1];
         begin = begin > 0 ? begin : 0;
         end = end < slice ? end : slice;
         if (begin >= end) continue;

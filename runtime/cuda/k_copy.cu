@@ -216,9 +216,9 @@ SC_KERNEL(pick) {
               x->dims ? x->stride[x->dims - 1] : 1, (float *)k->state.p, task->record);
 }
 
-/* y = part number rank / apart mod ranks of x */
+/* y = the part of x that the rank's place tells */
 SC_KERNEL(reshard) {
     int64_t n = k->y.shape[0];
-    sc_tensor from = part_of(&k->x, 0, sc_slice_apart(task, k->ranks, k->apart) * n, n);
+    sc_tensor from = part_of(&k->x, 0, task->coord[k->axis].at * n, n);
     sc_cuda_copy(task, &k->y, &from);
 }

@@ -414,8 +414,9 @@ SC_KERNEL(embedding_grad) {
 SC_KERNEL(coalesce) {
     const sc_tensor *dw = &k->y, *g = &k->g;
     lookup a = {(const int32_t *)k->index.p, sc_numel(&k->index), (int)k->rows, (int)k->cols};
-    int64_t ranks = k->group * k->groups, low = k->slice * sc_slice_of(task, k->slices);
-    slice p = {low, k->slice, low / a.cols, (int)(a.n / ranks), (int)ranks, (int)k->group};
+    sc_coord shard = task->coord[k->shard];
+    int64_t ranks = shard.of * task->coord[k->replicate].of, low = k->slice * shard.at;
+    slice p = {low, k->slice, low / a.cols, (int)(a.n / ranks), (int)ranks, shard.of};
     if (ranks > MOST_RANKS) sc_unsupported(task, "coalesce", "it serves at most 1024 ranks");
     sorted s = sort_tokens(task, "coalesce", a, &k->work, sc_cuda_sorted_tokens_bytes(a.rows, a.n));
     /* a run is one of a token's row, and lies in the slice or outside; g: rows one after another, of whatever shape */

@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(BLOCK) draw(const __grid_constant__ drawing d,
 SC_KERNEL(init_param) {
     const sc_tensor *y = &k->state;
     bool sharded = k->slice >= 0;
-    int64_t low = sharded ? sc_slice_of(task, k->slices) * k->slice : 0, begin = low > k->offset ? low - k->offset : 0;
+    int64_t low = sharded ? task->coord[k->axis].at * k->slice : 0, begin = low > k->offset ? low - k->offset : 0;
     int64_t end = sharded ? least(k->numel, low + k->slice - k->offset) : k->numel;
     if (begin >= end) return;
     if (!with_float_serves(y->dtype)) sc_unsupported(task, "init_param", "parameters must be fp32, bf16 or fp16");

@@ -26,7 +26,7 @@ struct pieces {
 
 /* f(pieces) for the slice's part of the table, at most PIECES at a time. k: the args of sgd or adam. */
 template <class K, class F> void for_each_launch(const sc_task *t, const K *k, bool keyed, F f) {
-    int64_t n = k->slice, low = n * sc_slice_of(t, k->slices);
+    int64_t n = k->slice, low = n * t->coord[k->axis].at;
     pieces p = {};
     for (int64_t i = 0; i < sc_segments(k->ntable, keyed); i++) {
         sc_segment s = sc_segment_at(k->table, i, keyed);

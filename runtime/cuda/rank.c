@@ -113,6 +113,7 @@ void sc_rank_free(sc_rank *r) {
     sc_arenas_free(r);
     SC_LT(cublasLtDestroy(r->t->cuda.lt));
     free(r->t);
+    free(r->coord);
     free(r);
 }
 

@@ -113,6 +113,7 @@ sc_task sc_task_of(const sc_rank *r, const sc_args *args, int slots, sc_stream s
                      .record = (const sc_record *)(r->arena[0] + r->b->record_at),
                      .rank = r->rank,
                      .world = r->world,
+                     .coord = r->coord,
                      .parts = 1,
                      .stream = r->t->stream[s],
                      .library = &r->t->cuda};

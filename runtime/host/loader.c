@@ -1,7 +1,6 @@
-/* Inputs of a microbatch. Global sample ((step × A + micro) × world + rank) × batch + row goes to that row of that
- * rank: every world size with the same global batch sees the same samples in the same step, and no two ranks share one.
- * Relies on: data (windows, order), records.
- * Relied on by: train. */
+/* Inputs of a microbatch. Global sample ((step × A + micro) × ranks + place) × batch + row goes to that row of the
+ * rank at that place on the axis of samples: every world size with the same global batch sees the same samples in the
+ * same step, and no two ranks share one. Relies on: data (windows, order), records. Relied on by: train. */
 #include "loader.h"
 #include "die.h"
 #include "dtype.h"
@@ -94,8 +93,8 @@ static void fill_row(Loader *l, int64_t row, int64_t window) {
     }
 }
 
-void loader_fill(Loader *l, int rank, int64_t micro, int64_t sample) {
-    for (int i = 0; i < l->b->ninputs && l->records; i++) records_take(l->records, rank, micro, i, l->staging[i]);
+void loader_fill(Loader *l, int place, int64_t micro, int64_t sample) {
+    for (int i = 0; i < l->b->ninputs && l->records; i++) records_take(l->records, place, micro, i, l->staging[i]);
     for (int64_t row = 0; row < l->layout.batch && !l->records; row++)
         fill_row(l, row, token_order(l->set, l->seed, sample + row));
 }

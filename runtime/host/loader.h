@@ -31,7 +31,7 @@ Loader loader_new(const sc_build *b, const TokenSet *set, Records *records, uint
 
 /* Fills staging for the microbatch whose first sample is `sample` of the run (records: microbatch `micro` of the step).
  */
-void loader_fill(Loader *l, int rank, int64_t micro, int64_t sample);
+void loader_fill(Loader *l, int place, int64_t micro, int64_t sample);
 /* ... with n windows of the files, in their order and again from the first: row r gets window first + (at + r) mod n.
  */
 void loader_fill_windows(Loader *l, int64_t first, int64_t n, int64_t at);

@@ -15,6 +15,7 @@
 
 struct Records {
     const sc_build *b;
+    int ranks; /* whose samples a record holds */
     int accumulate, fd;
     int64_t limit; /* of inputs from tokens that have none of their own */
     int64_t bytes; /* of one record */
@@ -36,14 +37,18 @@ int64_t records_bytes(const Records *q) {
 
 Records *records_open(const sc_build *b, int accumulate, int64_t limit, int fd) {
     Records *q = need(1, sizeof *q);
-    *q = (Records){
-        .b = b, .accumulate = accumulate, .fd = fd, .limit = limit, .part = need((size_t)b->ninputs, sizeof(int64_t))};
+    *q = (Records){.b = b,
+                   .ranks = sc_samples_of(b, 0).of,
+                   .accumulate = accumulate,
+                   .fd = fd,
+                   .limit = limit,
+                   .part = need((size_t)b->ninputs, sizeof(int64_t))};
     for (int i = 0; i < b->ninputs; i++) {
         const sc_input_info *in = &b->inputs[i];
         if (in->sample_only) continue;
         q->part[i] = sc_size(input_record_dtype(in));
         for (int d = 0; d < in->dims; d++) q->part[i] *= in->shape[d];
-        q->bytes += q->part[i] * b->world;
+        q->bytes += q->part[i] * q->ranks;
     }
     size_t size = (size_t)q->bytes * (size_t)accumulate + 64;
     void *p = sc_map_shared(size);
@@ -83,7 +88,7 @@ static bool fill(Records *q, const sc_rank *r, uint8_t *dst) {
 static void check_input(const Records *q, int input, const uint8_t *p) {
     const sc_input_info *in = &q->b->inputs[input];
     sc_dtype dtype = input_record_dtype(in);
-    int64_t n = q->part[input] * q->b->world / sc_size(dtype);
+    int64_t n = q->part[input] * q->ranks / sc_size(dtype);
     if (host_dtype_float(dtype)) {
         for (int64_t i = 0; i < n; i++)
             if (isnan(host_get(dtype, p, i)))
@@ -124,10 +129,10 @@ static RecordsStep read_record(Records *q, const sc_rank *r, uint8_t *dst) {
     if (q->got < q->bytes)
         die("standard input ended in the middle of record %lld, after %lld of %lld bytes: a record is one global "
             "microbatch, each input in declared order with %d times its first dimension",
-            (long long)q->count + 1, (long long)q->got, (long long)q->bytes, q->b->world);
+            (long long)q->count + 1, (long long)q->got, (long long)q->bytes, q->ranks);
     for (int i = 0; i < q->b->ninputs; i++) {
         check_input(q, i, dst);
-        dst += q->part[i] * q->b->world;
+        dst += q->part[i] * q->ranks;
     }
     q->count++;
     q->got = 0;
@@ -135,7 +140,7 @@ static RecordsStep read_record(Records *q, const sc_rank *r, uint8_t *dst) {
 }
 
 void records_skip(Records *q, int64_t samples, int64_t batch) {
-    int64_t per_record = batch * q->b->world;
+    int64_t per_record = batch * q->ranks;
     if (samples % per_record)
         die("the checkpoint stands at sample %lld, which is not a border of records of %lld samples: resume with the "
             "global batch it was made with",
@@ -165,10 +170,10 @@ RecordsStep records_step(Records *q, sc_rank *r, int64_t step) {
     return *q->state;
 }
 
-void records_take(const Records *q, int rank, int64_t micro, int input, void *dst) {
+void records_take(const Records *q, int place, int64_t micro, int input, void *dst) {
     const uint8_t *p = q->shared + micro * q->bytes;
-    for (int i = 0; i < input; i++) p += q->part[i] * q->b->world;
+    for (int i = 0; i < input; i++) p += q->part[i] * q->ranks;
     const sc_input_info *in = &q->b->inputs[input];
     sc_dtype from = input_record_dtype(in);
-    host_convert(in->dtype, dst, from, p + rank * q->part[input], q->part[input] / sc_size(from));
+    host_convert(in->dtype, dst, from, p + place * q->part[input], q->part[input] / sc_size(from));
 }

@@ -17,7 +17,7 @@ void records_skip(Records *q, int64_t samples, int64_t batch); /* of a resumed r
 typedef enum { RECORDS_READ, RECORDS_ENDED, RECORDS_CUT_SHORT } RecordsStep;
 RecordsStep records_step(Records *q, sc_rank *r, int64_t step);
 sc_dtype input_record_dtype(const sc_input_info *in); /* as it stands in records */
-void records_take(const Records *q, int rank, int64_t micro, int input, void *dst);
+void records_take(const Records *q, int place, int64_t micro, int input, void *dst);
 int64_t records_bytes(const Records *q);
 
 #endif

@@ -233,11 +233,12 @@ int host_main(const sc_build *b, int argc, char **argv) {
     open_state(&run);
     args_settle(b, &run.o);
     build.threads = run.o.threads;
-    double samples = (double)l.batch * b->world * run.o.accumulate, each = l.tokens > l.batch ? l.tokens / l.batch : 1;
+    int ranks = sc_samples_of(b, 0).of;
+    double samples = (double)l.batch * ranks * run.o.accumulate, each = l.tokens > l.batch ? l.tokens / l.batch : 1;
     if (samples * each * (double)(run.o.steps > 0 ? run.o.steps : 1) >= 0x1p62)
         die("--steps %" PRId64 " of %g samples: there are more than can be counted; give fewer steps", run.o.steps,
             samples);
-    run.global_batch = l.batch * b->world * run.o.accumulate;
+    run.global_batch = l.batch * ranks * run.o.accumulate;
     run.schedule = (Schedule){b->schedule, run.o.warmup, run.o.total, run.o.min_ratio};
     if (run.o.sample) sampler_check(b, &run.o);
     open_data(&run, &l);

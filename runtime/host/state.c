@@ -35,6 +35,10 @@ bool state_exists(const sc_build *b, int param, PieceKind k) {
     return p->buffer ? k == P_BUFFER : shard_of(b, p, k).has;
 }
 
+static const sc_axis *axis_of(const sc_build *b, const sc_param_info *p) {
+    return &b->axes[b->units[p->unit].shard];
+}
+
 int state_pieces(const sc_build *b, int rank, Piece **out) {
     Piece *all = *out = need((size_t)b->nparams * P_KINDS, sizeof *all);
     int n = 0;
@@ -44,7 +48,7 @@ int state_pieces(const sc_build *b, int rank, Piece **out) {
         for (int k = 0; k < P_KINDS; k++) {
             Shard s = shard_of(b, p, (PieceKind)k);
             if (!s.has) continue;
-            int64_t from = rank % b->units[p->unit].shards * s.numel, to = from + s.numel;
+            int64_t from = sc_coord_on(axis_of(b, p), rank).at * s.numel, to = from + s.numel;
             int64_t begin = p->flat_offset > from ? p->flat_offset : from;
             int64_t end = p->flat_offset + p->numel < to ? p->flat_offset + p->numel : to;
             if (begin >= end) continue;
@@ -56,7 +60,9 @@ int state_pieces(const sc_build *b, int rank, Piece **out) {
 }
 
 bool state_owned(const sc_build *b, int rank, const Piece *p) {
-    return p->kind == P_BUFFER || rank < b->units[b->params[p->param].unit].shards;
+    if (p->kind == P_BUFFER) return true;
+    const sc_axis *a = axis_of(b, &b->params[p->param]);
+    return rank == sc_coord_on(a, rank).at * a->stride; /* its place on every other axis is the first */
 }
 
 bool state_counts_steps(const sc_build *b) {

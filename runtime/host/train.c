@@ -27,6 +27,7 @@ typedef struct {
     const Options *o;
     sc_rank *r;
     int rank;
+    sc_coord samples;
     Loader train, val;
     Saver *saver;
     Exporter *exporter;
@@ -57,7 +58,7 @@ static void begin_record(Trainer *t, int64_t step, int accumulate) {
     double factor = schedule_factor(&t->run->schedule, step);
     t->record = (sc_record){.step = step,
                             .seed = t->run->seed,
-                            .grad_seed = 1.0f / (float)((int64_t)t->b->world * accumulate),
+                            .grad_seed = 1.0f / (float)((int64_t)t->samples.of * accumulate),
                             .beta1 = o->beta1,
                             .beta2 = o->beta2,
                             .eps = (float)o->eps,
@@ -71,17 +72,17 @@ static void begin_record(Trainer *t, int64_t step, int accumulate) {
 }
 
 static int64_t first_sample(const Trainer *t, int64_t micro) {
-    return (micro * t->b->world + t->rank) * t->train.layout.batch;
+    return (micro * t->samples.of + t->samples.at) * t->train.layout.batch;
 }
 
 static void fill(Trainer *t, int micro) {
-    if (t->filled != micro) loader_fill(&t->train, t->rank, micro, t->position + first_sample(t, micro));
+    if (t->filled != micro) loader_fill(&t->train, t->samples.at, micro, t->position + first_sample(t, micro));
     t->filled = micro;
 }
 
 /* Targets of each count slot over the whole step. 0 would divide by nothing; any guard will do, as the sum is 0 too. */
 static void set_counts(Trainer *t) {
-    double ranks = t->b->world, micros = t->o->accumulate;
+    double ranks = t->samples.of, micros = t->o->accumulate;
     for (int i = 0; i < t->b->ncounts && i < SC_COUNTS; i++) {
         const sc_count_info *c = &t->b->counts[i];
         double n = 0;
@@ -130,11 +131,11 @@ static void check_metrics(const Trainer *t, double loss, double norm) {
 }
 
 static double per_step(const Trainer *t, int64_t of_rank) {
-    return (double)of_rank * t->b->world * t->o->accumulate;
+    return (double)of_rank * t->samples.of * t->o->accumulate;
 }
 
 static void report_step(Trainer *t, double seconds) {
-    double total = (double)t->b->world * t->o->accumulate, loss = t->metrics[LOSS] / total;
+    double total = (double)t->samples.of * t->o->accumulate, loss = t->metrics[LOSS] / total;
     double norm = t->b->nmetrics > GRAD_NORM ? t->metrics[GRAD_NORM] : 0;
     check_metrics(t, loss, norm);
     if (t->rank != 0) return;
@@ -201,7 +202,7 @@ static void count_val_targets(Trainer *t) {
             t->val_targets[i] = (double)(input_numel(&t->b->inputs[c->input]) / batch) * (double)windows;
             continue;
         }
-        for (int64_t at = t->rank * batch; at < windows; at += t->b->world * batch) {
+        for (int64_t at = t->samples.at * batch; at < windows; at += t->samples.of * batch) {
             int64_t rows = windows - at < batch ? windows - at : batch;
             loader_fill_windows(&t->val, at, rows, 0);
             n += (double)loader_count(&t->val, c, rows);
@@ -222,14 +223,14 @@ static int64_t pass_windows(int64_t left, int64_t global_batch) {
 
 /* The loss of n windows from `first` on, as their share of the whole. */
 static double eval_pass(Trainer *t, int64_t first, int64_t n) {
-    int64_t at = t->rank * t->val.layout.batch % n;
+    int64_t at = t->samples.at * t->val.layout.batch % n;
     loader_fill_windows(&t->val, first, n, at);
     t->record.first_sample = first + at;
     loader_upload(&t->val, t->r);
     sc_record_write(t->r, &t->record);
     sc_run_program(t->r, program_named(t->b, "eval"));
     sc_read(t->r, 0, t->b->metrics_at, t->metrics, sizeof *t->metrics);
-    return t->metrics[LOSS] / t->b->world * ((double)n / (double)t->run->val_windows);
+    return t->metrics[LOSS] / t->samples.of * ((double)n / (double)t->run->val_windows);
 }
 
 static void evaluate(Trainer *t) {
@@ -242,7 +243,7 @@ static void evaluate(Trainer *t) {
         t->record.count[i] = t->val_targets[i] > 0 ? (float)(t->val_targets[i] / windows * (double)batch) : 1;
     for (int64_t at = 0; at < t->run->val_windows; at += n) {
         if ((t->stopped = sc_heed(t->r, true))) return;
-        n = pass_windows(t->run->val_windows - at, batch * t->b->world);
+        n = pass_windows(t->run->val_windows - at, batch * t->samples.of);
         loss += eval_pass(t, at, n);
     }
     t->evaluated = t->done;
@@ -338,7 +339,7 @@ static void print_record(const Trainer *t) {
         if (in->sample_only) continue;
         printf("%s%s %s[", comma, in->name, host_dtype_name(input_record_dtype(in)));
         for (int d = 0; d < in->dims || d == 0; d++)
-            printf("%s%" PRId64, d ? "," : "", (d < in->dims ? in->shape[d] : 1) * (d ? 1 : t->b->world));
+            printf("%s%" PRId64, d ? "," : "", (d < in->dims ? in->shape[d] : 1) * (d ? 1 : t->samples.of));
         printf("]");
         comma = ", ";
     }
@@ -537,6 +538,7 @@ static Trainer trainer_new(sc_rank *r, Run *run) {
                  .o = o,
                  .r = r,
                  .rank = rank,
+                 .samples = sc_samples_of(run->b, rank),
                  .done = run->first,
                  .position = run->position,
                  .tokens = run->tokens,

@@ -51,6 +51,7 @@ template <class ARGS> static void time_kernel(const std::string &name, const ARG
     sc_kernel *kernel = op_of<ARGS>::kernel();
     sc_args args[COPIES] = {};
     sc_task tasks[COPIES] = {};
+    static const sc_coord place[2] = {{0, 1}, {0, 8}}; /* alone, and of 8 ranks */
     for (int c = 0; c < COPIES; c++) {
         sc_task &t = tasks[c];
         memcpy(&args[c], &k, sizeof k);
@@ -64,6 +65,7 @@ template <class ARGS> static void time_kernel(const std::string &name, const ARG
         }
         t.args = &args[c];
         t.world = t.parts = 1;
+        t.coord = place;
         t.stream = stream;
         t.library = &library;
         t.record = (const sc_record *)record_on_device.t.p;
@@ -149,10 +151,8 @@ static void tokens_of(const sizes &s, int64_t n) {
                                  .work = work,
                                  .rows = s.vocab,
                                  .cols = s.dim,
-                                 .group = 8,
-                                 .groups = 1,
                                  .slice = slice,
-                                 .slices = 8},
+                                 .shard = 1},
                 bytes / 8 + (double)slice * 4);
     int64_t some = n < 16384 ? n : 16384; /* of the logits: COPIES of them must fit */
     double part = (double)some / (double)n;

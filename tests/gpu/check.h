@@ -185,7 +185,9 @@ static sc_task task_of(const ARGS &args, int slots, cudaStream_t stream, sc_cuda
     t.args = (const sc_args *)&args;
     t.slots = slots;
     t.record = (const sc_record *)record;
+    static const sc_coord alone[2] = {{0, 1}, {0, 1}};
     t.world = t.parts = 1;
+    t.coord = alone;
     t.stream = stream;
     t.library = library;
     return t;

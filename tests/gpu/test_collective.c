@@ -340,7 +340,8 @@ int main(int argc, char **argv) {
     name_events();
     shared = sc_map_shared(sizeof *shared);
     memset(shared->orders, 0xff, sizeof shared->orders);
-    sc_comm_info comms[] = {{"shard", shards, 1, 0}, {"replicate", world / shards, shards, 0}, {"world", world, 1, 0}};
+    sc_axis axes[] = {{"shard", shards, 1}, {"replicate", world / shards, shards}, {"world", world, 1}};
+    sc_comm_info comms[] = {{"shard", 0, 0}, {"replicate", 1, 0}, {"world", 2, 0}};
     sc_build b = {.name = "test_collective",
                   .model_file = "test_collective.c",
                   .target = "cuda",
@@ -353,6 +354,8 @@ int main(int argc, char **argv) {
                   .arena_bytes = arena,
                   .programs = programs,
                   .nprograms = PROGRAMS,
+                  .axes = axes,
+                  .naxes = 3,
                   .comms = comms,
                   .ncomms = 3};
     sc_debug d = {.interleave = -1, .stall_s = 60};

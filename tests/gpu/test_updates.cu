@@ -61,10 +61,9 @@ static void init_trial(int d, int kind, int shard, int64_t size) {
                                .offset = flat,
                                .numel = numel,
                                .slice = size,
-                               .slices = 3,
                                .a = 0.25,
                                .b = 1.5});
-    t.t.rank = shard;
+    t.place[0].at = shard;
     t.run();
     t.expect("y", y, want, 1, 1e-6);
 }
@@ -85,7 +84,6 @@ static void randoms() {
 
 /* ── optimizers ───────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-enum { SLICES = 4 };
 struct optimizer_case {
     int grad, master, moments;
     bool flag; /* decoupled, nesterov */
@@ -195,9 +193,8 @@ static void adam_trial(const optimizer_case &c, bool wide = false) {
                              .table = rows.data(),
                              .ntable = (int64_t)rows.size(),
                              .decoupled = c.flag,
-                             .slice = c.shard_numel,
-                             .slices = SLICES});
-        t.t.rank = c.shard;
+                             .slice = c.shard_numel});
+        t.place[0].at = c.shard;
         t.run();
         double up = c.moments == BF16 ? 4e-3 : 0; /* to either neighbour, not the nearer */
         if (!wide) {
@@ -249,9 +246,8 @@ static void sgd_trial(const optimizer_case &c, bool momentum) {
                                                                             .table = rows.data(),
                                                                             .ntable = (int64_t)rows.size(),
                                                                             .nesterov = c.flag,
-                                                                            .slice = c.shard_numel,
-                                                                            .slices = SLICES});
-    t.t.rank = c.shard;
+                                                                            .slice = c.shard_numel});
+    t.place[0].at = c.shard;
     t.run();
     t.expect("master", w, ww, 0.05, 1e-6);
     t.expect("master's bits", w, hw, -1);
@@ -283,10 +279,9 @@ static void skipped_trial(int d, int moments) {
                                                       .table = rows.data(),
                                                       .ntable = (int64_t)rows.size(),
                                                       .decoupled = c.flag,
-                                                      .slice = n,
-                                                      .slices = SLICES});
+                                                      .slice = n});
     a.writes_only({&wire});
-    a.t.rank = c.shard;
+    a.place[0].at = c.shard;
     a.run();
     a.expect("wire", wire, want, -1);
     trial b(name_of("sgd, skipped", c), sc_sgd_args{.grad = g.t,
@@ -296,10 +291,9 @@ static void skipped_trial(int d, int moments) {
                                                     .table = rows.data(),
                                                     .ntable = (int64_t)rows.size(),
                                                     .nesterov = c.flag,
-                                                    .slice = n,
-                                                    .slices = SLICES});
+                                                    .slice = n});
     b.writes_only({});
-    b.t.rank = c.shard;
+    b.place[0].at = c.shard;
     b.run();
     trial counted("count_step, skipped", sc_count_step_args{.step = step.t, .coefficient = clip.t});
     counted.run();
@@ -455,8 +449,8 @@ static void amax_trial(int d, int shard, int64_t slice) {
             if (i >= low && i < low + slice && !std::isnan(want[k]))
                 want[k] = std::isnan(x.x[i - low]) ? NAN : fmax(want[k], fabs(x.x[i - low]));
     trial t(text_of("amax %s shard %d of %lld", dtype_text(d), shard, (long long)slice),
-            sc_amax_args{.y = y.t, .shard = x.t, .table = table.data(), .ntable = (int64_t)table.size(), .shards = 4});
-    t.t.rank = shard;
+            sc_amax_args{.y = y.t, .shard = x.t, .table = table.data(), .ntable = (int64_t)table.size()});
+    t.place[0].at = shard;
     t.run();
     t.expect("y", y, want, 0);
 }
@@ -471,7 +465,7 @@ static void magnitudes() {
  */
 struct rows_case {
     int64_t tokens, rows, cols; /* of a rank; of the table */
-    int members, groups, slices;
+    int members, groups;
     double often; /* share of tokens that are row 5 */
 };
 
@@ -503,7 +497,7 @@ static std::vector<float> table_of_rank(const rows_case &c, const tensor &index,
 static void coalesce_trial(int from, int to, const rows_case &c) {
     pool p;
     int world = c.members * c.groups;
-    int64_t n = world * c.tokens, all = c.rows * c.cols, slice = (all / c.slices + 23) / 8 * 8;
+    int64_t n = world * c.tokens, all = c.rows * c.cols, slice = (all / c.members + 23) / 8 * 8;
     tensor &index = p.integers({n}, -1, c.rows + 1), &g = p.random(from, {n * c.cols}); /* as gathered */
     fill(index, [&] {
         return fabs(uniform()) < c.often ? 5 : floor((fabs(uniform()) * 0.9999999) * (double)(c.rows + 2)) - 1;
@@ -532,21 +526,21 @@ static void coalesce_trial(int from, int to, const rows_case &c) {
         }
         t.expect("dw", dw, want, -1);
     }
-    for (int k = 0; k < c.slices; k++) {
+    for (int k = 0; k < c.members; k++) {
         tensor &dw = p.empty(to, {slice}), &work = p.work(((2 * c.rows + 1 + 2 * n) * 4 + 15) / 16 * 16);
         numbers want(slice);
         for (int64_t i = 0; i < slice; i++) want[i] = k * slice + i < all ? rounded_to(to, sum[k * slice + i]) : 0;
-        trial t(text_of("coalesce: slice %d of %d", k, c.slices) + shape, sc_coalesce_args{.y = dw.t,
-                                                                                           .index = index.t,
-                                                                                           .g = g.t,
-                                                                                           .work = work.t,
-                                                                                           .rows = c.rows,
-                                                                                           .cols = c.cols,
-                                                                                           .group = c.members,
-                                                                                           .groups = c.groups,
-                                                                                           .slice = slice,
-                                                                                           .slices = c.slices});
-        t.t.rank = c.slices + k; /* of another replica */
+        trial t(text_of("coalesce: slice %d of %d", k, c.members) + shape, sc_coalesce_args{.y = dw.t,
+                                                                                            .index = index.t,
+                                                                                            .g = g.t,
+                                                                                            .work = work.t,
+                                                                                            .rows = c.rows,
+                                                                                            .cols = c.cols,
+                                                                                            .slice = slice,
+                                                                                            .shard = 0,
+                                                                                            .replicate = 1});
+        t.place[0] = {k, c.members};
+        t.place[1] = {c.groups - 1, c.groups};
         t.run();
         t.expect("dw", dw, want, -1);
     }
@@ -555,15 +549,15 @@ static void coalesce_trial(int from, int to, const rows_case &c) {
 static void tables() {
     if (!wanted("coalesce")) return;
     for (int d : floats) {
-        coalesce_trial(d, d, {40, 23, 24, 2, 2, 2, 0});
-        coalesce_trial(d, FP32, {40, 23, 33, 1, 3, 3, 0.5});
-        coalesce_trial(d, d, {20, 601, 10, 2, 1, 2, 0});
-        coalesce_trial(d, BF16, {300, 11, 264, 2, 2, 4, 0.7});
-        coalesce_trial(d, FP32, {1300, 9, 40, 3, 1, 3, 0.9});
-        coalesce_trial(FP16, d, {129, 7, 16, 1, 1, 1, 1});
+        coalesce_trial(d, d, {40, 23, 24, 2, 2, 0});
+        coalesce_trial(d, FP32, {40, 23, 33, 1, 3, 0.5});
+        coalesce_trial(d, d, {20, 601, 10, 2, 1, 0});
+        coalesce_trial(d, BF16, {300, 11, 264, 2, 2, 0.7});
+        coalesce_trial(d, FP32, {1300, 9, 40, 3, 1, 0.9});
+        coalesce_trial(FP16, d, {129, 7, 16, 1, 1, 1});
         if (quick) continue;
-        coalesce_trial(d, FP32, {5000, 300, 520, 4, 2, 4, 0.3});
-        coalesce_trial(d, d, {3000, 9, 72, 8, 1, 8, 0.99});
+        coalesce_trial(d, FP32, {5000, 300, 520, 4, 2, 0.3});
+        coalesce_trial(d, d, {3000, 9, 72, 8, 1, 0.99});
     }
 }
 

@@ -84,7 +84,8 @@ struct trial {
     sc_kernel *kernel;
     sc_args args;
     sc_task t;
-    struct part { /* a tensor of args */
+    sc_coord place[2]; /* on axes 0 and 1 */
+    struct part {      /* a tensor of args */
         tensor *a;
         bool written, scratch;
     };
@@ -92,7 +93,7 @@ struct trial {
     bool good;
 
     /* Its tensors are ones of pools. */
-    template <class ARGS> trial(const std::string &what, const ARGS &k) : name(what), args(), t(), good(true) {
+    template <class ARGS> trial(const std::string &what, const ARGS &k) : name(what), args(), t(), place(), good(true) {
         memcpy(&args, &k, sizeof k);
         kernel = op_of<ARGS>::kernel();
         const sc_tensor *work = (const sc_tensor *)((const char *)&args + offsetof(ARGS, work));
@@ -102,6 +103,7 @@ struct trial {
                     if (args.t[t.slots].p && args.t[t.slots].p == a->t.p)
                         parts.push_back({a, s.written, &args.t[t.slots] == work});
         t.world = t.parts = 1;
+        t.coord = place;
         t.stream = stream;
         t.library = &library;
         t.record = (const sc_record *)record_on_device.t.p;

@@ -262,6 +262,17 @@ def events_of(plan, program="micro"):
     return next(p for p in plan["programs"] if p["name"] == program)["events"]
 
 
+def groups_of(plan):
+    """Of each group of ranks, by its name, how many it has and how far they are apart."""
+    axes = {a["name"]: (a["size"], a["stride"]) for a in plan["mesh"]["axes"]}
+    return {g["name"]: axes[g["axis"]] for g in plan["mesh"]["groups"]}
+
+
+def places(plan, unit, along):
+    """How many ranks an axis of the unit has: along "shard" its shards, along "replicate" its replicas."""
+    return next(a["size"] for a in plan["mesh"]["axes"] if a["name"] == unit[along])
+
+
 def quick_cc():
     """A C compiler that takes -O1 for -O3: kernels then compile in a quarter of the time, and slower ones do for models this small."""
     def make(path):

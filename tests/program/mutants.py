@@ -163,21 +163,22 @@ def change_mesh(plan, r):
     elif how == 1:
         mesh["nodes"] = mesh["world"]
     elif how == 2:
-        g = r.choice(mesh["groups"])
-        key = r.choice(["ranks", "apart"])
-        g[key] = max(1, min(g[key] * factor if r.random() < .5 else g[key] // 2, mesh["world"] // (g["apart"] if key == "ranks" else g["ranks"])))
+        a = r.choice(mesh["axes"])
+        key, other = r.choice([("size", "stride"), ("stride", "size")])
+        a[key] = max(1, min(a[key] * factor if r.random() < .5 else a[key] // 2, mesh["world"] // a[other]))
     elif how == 3:
         u = r.choice(plan["units"])
-        u["shards"], u["replicas"] = u["replicas"], u["shards"]
+        u["shard"], u["replicate"] = u["replicate"], u["shard"]
     elif how == 4:
         g = r.choice(mesh["groups"])
-        g["chain"] = r.randrange(len(mesh["groups"]))
+        if r.random() < .5:
+            g["chain"] = r.randrange(len(mesh["groups"]))
+        else:
+            g["axis"] = r.choice(mesh["axes"])["name"]
     else:
         mesh["world"] *= factor
-        for g in mesh["groups"]:
-            g["ranks" if g["name"] != "replicate" else "apart"] *= factor
-        for u in plan["units"]:
-            u["shards"] *= factor
+        for a in mesh["axes"]:
+            a["size" if a["name"] != "replicate" else "stride"] *= factor
 
 
 def change_update(plan, r):

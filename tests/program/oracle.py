@@ -135,11 +135,12 @@ def entries(plan, follows):
 
 def check_updates(plan, accumulating):
     updating = "micro_last" if accumulating else "micro"
+    size = {a["name"]: a["size"] for a in plan["mesh"]["axes"]}
     for u in plan["units"]:
         if not u["numel"]:
             continue
         require("master" in u, "unit %s has no parameters" % u["path"])
-        missing = [(0, u["numel"] // u["shards"] * BYTES[u["dtype"]])]
+        missing = [(0, u["numel"] // size[u["shard"]] * BYTES[u["dtype"]])]
         done = []
         for p in plan["programs"]:
             for s, e, write, x in accesses(p["events"]):
@@ -151,27 +152,37 @@ def check_updates(plan, accumulating):
                     require(not any(overlap(x, y) for y in done), "unit %s is updated twice" % u["path"])
                     done.append(x)
                     missing = less(missing, x)
-        require(max((hi for _, hi in done), default=0) <= u["numel"] // u["shards"] * BYTES[u["dtype"]], "unit %s is updated beyond its end" % u["path"])
+        require(max((hi for _, hi in done), default=0) <= u["numel"] // size[u["shard"]] * BYTES[u["dtype"]], "unit %s is updated beyond its end" % u["path"])
         require(not missing, "unit %s is not updated" % u["path"])
 
 
 def check_mesh(plan):
-    """How many ranks a plan is for stands in the mesh, in its groups, in every unit, and in the bytes of every collective."""
-    world, groups = plan["mesh"]["world"], {g["name"]: (g["ranks"], g["apart"]) for g in plan["mesh"]["groups"]}
+    """How many ranks a plan is for stands in the mesh, along its axes, in every unit, and in the bytes of every collective."""
+    world, axes = plan["mesh"]["world"], {a["name"]: (a["size"], a["stride"]) for a in plan["mesh"]["axes"]}
+    group_axes = [g["axis"] for g in plan["mesh"]["groups"]]
+    size_of = {g["name"]: axes[g["axis"]][0] for g in plan["mesh"]["groups"]}
+
+    def make_up(*names):
+        """Each axis stands as far apart as those of smaller strides span together."""
+        span = 1
+        for stride, n in sorted((axes[a][1], axes[a][0]) for a in names if axes[a][0] > 1):
+            if stride != span:
+                return False
+            span *= n
+        return span == world
     require(world % plan["mesh"]["nodes"] == 0, "nodes")
-    require({"shard", "replicate", "world"} <= groups.keys(), "groups are missing")
-    for name, (n, apart) in groups.items():
+    require(list(axes)[:3] == group_axes[:3] == ["shard", "replicate", "world"], "axes or their groups are missing")
+    for name, (n, apart) in axes.items():
         members = [{r for r in range(world) if r // (n * apart) == first // (n * apart) and r % apart == first % apart} for first in range(world)]
-        require(all(len(m) == n for m in members), "group %s" % name)
-    (s, near), (r, far), (w, _) = groups["shard"], groups["replicate"], groups["world"]
-    require(s * r == w == world and near == 1 and far == s, "%d shards, %d replicas" % (s, r))
+        require(all(len(m) == n for m in members), "axis %s" % name)
+    require(axes["world"][0] == world and make_up("shard", "replicate"), "the mesh")
     for u in plan["units"]:
-        require(u["shards"] * u["replicas"] == world and u["numel"] % u["shards"] == 0, "unit %s" % u["path"])
+        require(make_up(u["shard"], u["replicate"]) and u["numel"] % axes[u["shard"]][0] == 0, "unit %s" % u["path"])
     collectives = [e for p in plan["programs"] for e in p["events"] if "comm" in e]
     require(world == 1 or collectives, "ranks are on their own")
     for e in collectives:
         a, b = sorted(sum(x[2] for x in e[kind]) for kind in ("reads", "writes"))
-        require(a == b or b == a * groups[e["comm"]][0], "bytes of %s" % e["id"])
+        require(a == b or b == a * size_of[e["comm"]], "bytes of %s" % e["id"])
 
 
 def check(plan):

@@ -10,7 +10,7 @@ import random
 import statistics
 
 from browser import Browser
-from harness import ROOT, SHARDC, build, check, command, corpus, run, scratch, settings, shardc
+from harness import ROOT, SHARDC, build, check, command, corpus, groups_of, run, scratch, settings, shardc
 
 GPT2 = dict(layers=2, dim=32, heads=2, vocab=256, batch=2, seq=16)
 RUNS = [("mlp.lua", 1, {}, ()), ("mlp.lua", 2, {}, ()), ("gpt2.lua", 2, dict(GPT2, accumulate=3), ("--accumulate", "3", "--eval-every", "2", "--eval-steps", "2"))]
@@ -65,7 +65,7 @@ class Joined:
     """The trace as runs[program][rank] = [{event: (begin, end)}, ...] and their steps."""
 
     def __init__(self, plan, trace):
-        self.plan, self.groups = plan, {g["name"]: g for g in plan["mesh"]["groups"]}
+        self.plan, self.groups = plan, groups_of(plan)
         self.runs, self.steps = collections.defaultdict(lambda: collections.defaultdict(list)), {}
         for e in (e for e in trace if e["ph"] == "X"):
             a, mine = e["args"], self.runs[e["args"]["program"]][e["pid"]]
@@ -76,12 +76,12 @@ class Joined:
         self.training = [p["name"] for p in plan["programs"] if p["name"] in self.runs and p["name"].startswith("micro")]
 
     def members(self, e, rank):
-        g = self.groups[e["comm"]]
-        first = rank - rank // g["apart"] % g["ranks"] * g["apart"]
-        return [first + k * g["apart"] for k in range(g["ranks"])]
+        ranks, apart = self.groups[e["comm"]]
+        first = rank - rank // apart % ranks * apart
+        return [first + k * apart for k in range(ranks)]
 
     def meets(self, e):
-        return "comm" in e and self.groups[e["comm"]]["ranks"] > 1
+        return "comm" in e and self.groups[e["comm"]][0] > 1
 
     def took(self, program, e, rank, k):
         """Of a collective, as long as the rank that arrived last was in it."""

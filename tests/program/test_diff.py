@@ -9,7 +9,7 @@ import os
 import random
 import re
 
-from harness import ROOT, SHARDC, Failure, build, check, command, long, scratch, settings, shardc
+from harness import ROOT, SHARDC, Failure, build, check, command, groups_of, long, scratch, settings, shardc
 
 GPT2 = dict(layers=3, dim=32, heads=2, vocab=256, batch=2, seq=16)
 LLAMA = dict(size="tiny", layers=3, dim=32, heads=4, kv_heads=2, ffn=64, vocab=256, batch=2, seq=16)
@@ -71,10 +71,6 @@ def best_order(a, b, compute):
     return max(best, default=(0, 0))
 
 
-def groups(plan):
-    return {g["name"]: g for g in plan["mesh"]["groups"]}
-
-
 def compare_orders(said, x, y):
     """Which events moved has several right answers: what has not moved must ascend in both and be as much as can be."""
     common = {e["id"] for e in x} & {e["id"] for e in y}
@@ -101,7 +97,7 @@ def events_differ(a, b, x, y):
             out[i] = {"removed"} if i in old else {"added"}
             continue
         p, q, what = old[i], new[i], set()
-        group = [groups(plan).get(e.get("comm")) for plan, e in ((a, p), (b, q))]
+        group = [(e.get("comm"), groups_of(plan).get(e.get("comm"))) for plan, e in ((a, p), (b, q))]
         if [p[k] for k in ("op", "phase", "module")] != [q[k] for k in ("op", "phase", "module")] or group[0] != group[1]:
             what.add("other op")
         if p["stream"] != q["stream"]:

@@ -9,7 +9,7 @@ import random
 import re
 
 import pages
-from harness import BAD, MANY, ROOT, ROWS, SHARDC, build, check, command, corpus, events_of, floats, library, losses, microbatches, must, read_log, read_safetensors, run, same_run, scratch, shardc, shared, train, waits, write_numbers
+from harness import BAD, MANY, ROOT, ROWS, SHARDC, build, check, command, corpus, events_of, floats, library, losses, microbatches, must, places, read_log, read_safetensors, run, same_run, scratch, shardc, shared, train, waits, write_numbers
 
 PAIR = os.path.join(ROWS, "pair.lua")
 GATHER = os.path.join("extensions", "gather.lua")
@@ -108,7 +108,7 @@ def test_X2_never_whole_in_fp32():
         check(len(stored) == 3, "states of parameters: %s" % [x["name"] for x in stored])
         for x in stored:  # the only fp32 parameters: shards
             u = units[x["owner"]]
-            check(u["dtype"] == "fp32" and u["shards"] == world and x["size"] == u["numel"] // world * 4, "%s holds %d bytes" % (x["name"], x["size"]))
+            check(u["dtype"] == "fp32" and places(plan, u, "shard") == world and x["size"] == u["numel"] // world * 4, "%s holds %d bytes" % (x["name"], x["size"]))
         whole = [x for x in plan["storages"] if x["class"] == "unsharded"]
         check(len(whole) >= 6, "unsharded buffers: %s" % [x["name"] for x in whole])
         for x in whole:  # gathered halves, and what they make: bf16

@@ -6,7 +6,7 @@ import os
 import re
 
 import pages
-from harness import (SHARDC, build, check, close, command, corpus, events_of, floats, losses, planned, read_safetensors, run, same_run,
+from harness import (SHARDC, build, check, close, command, corpus, events_of, floats, losses, places, planned, read_safetensors, run, same_run,
                      scratch, settings, write_numbers)
 from test_surface import BF16, NET, agree, everywhere, go, plain, plan, position
 
@@ -147,7 +147,8 @@ def test_S_all_reduce_deferred():
         a = go(world, units, **o)
         agree(a, go(world, everywhere(mesh), **o), "world %d, %s" % (world, mesh))
         sound_anyhow(world, units, a, **o)
-        shards = plan(world, units, **o)[0]["units"][0]["shards"]
+        p = plan(world, units, **o)[0]
+        shards = places(p, p["units"][0], "shard")
         for name in ("micro_first", "micro", "micro_last"):
             events = plan(world, units, name, **o)[1]
             check(bool(ids(events, r"r\d+")) == (shards > 1), "%s reduce-scatters" % name)
@@ -190,7 +191,7 @@ def test_microbatches_add_up_in_fp32():
         check(rc == 0 and ("512 microbatches are added up in bf16" in err) == narrow, "%s: exit %d, %s" % (what, rc, err))
         p = json.loads(out)
         whole, unit = o["when"] == "once", p["units"][0]
-        check(persistent(p, "whole gradient" if whole else "gradient") == unit["numel"] // (1 if whole else unit["shards"]) * (2 if narrow else 4), what)
+        check(persistent(p, "whole gradient" if whole else "gradient") == unit["numel"] // (1 if whole else places(p, unit, "shard")) * (2 if narrow else 4), what)
 
 
 OFTEN = """
@@ -251,7 +252,7 @@ def test_S_meshes():
         worst = max(worst, agree(a, plain(), "world %d, %s" % (world, units)))
     mixed = cases[4][1]
     p, events = plan(4, mixed)
-    check({(u["shards"], u["replicas"]) for u in p["units"]} == {(4, 1), (2, 2), (1, 4)}, "three meshes")
+    check({(places(p, u, "shard"), places(p, u, "replicate")) for u in p["units"]} == {(4, 1), (2, 2), (1, 4)}, "three meshes")
     check(len(ids(events, r"norm_sum\d*")) == 2, "the norm is summed over the shards of each")
     sound_anyhow(4, mixed, go(4, mixed))
     state = os.path.join(scratch("state"), "s")
@@ -277,7 +278,7 @@ def test_S_mixed_precision():
         check(plan(world, policies["half"])[0]["units"][0]["reduce"] == "bf16" and plan(world, policies["param"])[0]["units"][0]["reduce"] == "fp32", "what is not said is the stored dtype")
         for more in "", ", mesh = { replicate = 2 }, requires_all_reduce = false":
             p, _ = plan(world, everywhere("mp_policy = { param_dtype = 'bf16', reduce_dtype = 'bf16' }" + more), accumulate=2, batch=2)
-            held = sum(u["numel"] // u["shards"] for u in p["units"]) * 4
+            held = sum(u["numel"] // places(p, u, "shard") for u in p["units"]) * 4
             check(persistent(p, "gradient") == held, "microbatches add up in fp32: %d, not %d" % (persistent(p, "gradient"), held))
 
 
@@ -340,7 +341,7 @@ def test_S_frozen_parameters():
         out = os.path.join(scratch("dump"), "x.safetensors")
         go(world, everywhere(""), "--dump", "*.grad", "--at-step", "1", "-o", out, n=1)
         check({k[:-5] for k in read_safetensors(out)} == before.keys() - same, "gradients of %s" % sorted(read_safetensors(out)))
-        check(persistent(p, "moment1") == persistent(p, "moment2") == sum(u["numel"] // u["shards"] for u in p["units"]) * 4, "moments of what is trained")
+        check(persistent(p, "moment1") == persistent(p, "moment2") == sum(u["numel"] // places(p, u, "shard") for u in p["units"]) * 4, "moments of what is trained")
 
 
 def test_S_ignored_parameters():
@@ -354,7 +355,7 @@ def test_S_ignored_parameters():
         agree(b, plain(), "as one rank trains")
         p, events = plan(world, trained)
         parts = [u for u in p["units"] if u["path"].endswith(" ignored")]
-        check(len(parts) == 5 and all(u["shards"] == 1 and u["replicas"] == world for u in parts), "parts: %s" % [u["path"] for u in p["units"]])
+        check(len(parts) == 5 and all((places(p, u, "shard"), places(p, u, "replicate")) == (1, world) for u in parts), "parts: %s" % [u["path"] for u in p["units"]])
         for u in parts:
             check(position(events, "a%d" % u["id"]) > 0 and position(events, "g%df" % u["id"]) < 0, "summed over all, never gathered")
         sound_anyhow(world, trained, b)

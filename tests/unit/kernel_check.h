@@ -87,10 +87,10 @@ static sc_tensor workspace(int64_t bytes) {
  */
 static sc_record record = {.step = 7, .first_sample = 40, .seed = 99, .grad_seed = 0.25f, .count = {11, 5}};
 
-static int at_rank; /* which rank the kernels run on */
+static sc_coord at_place[2]; /* of the rank that the kernels run on: on axes 0 and 1 */
 
 static sc_task task_of(const void *args, int slots) {
-    return (sc_task){.args = args, .slots = slots, .record = &record, .rank = at_rank, .world = 1, .parts = 1};
+    return (sc_task){.args = args, .slots = slots, .record = &record, .world = 1, .coord = at_place, .parts = 1};
 }
 
 /* writes_matmul(): bit k is set where ops.def says that the kernel writes slot k. SLOT(matmul, bias): one such bit. */

@@ -62,11 +62,11 @@ static uint64_t mock_take(uint64_t *at, int64_t bytes) {
     return here;
 }
 
-static sc_unit_info mock_unit(const char *path, int shards, int world, int64_t numel, int64_t frozen, sc_dtype d,
-                              int offload, uint64_t *device, uint64_t *host) {
+static sc_unit_info mock_unit(const char *path, int shards, int64_t numel, int64_t frozen, sc_dtype d, int offload,
+                              uint64_t *device, uint64_t *host) {
     sc_unit_info u = {.path = path,
-                      .shards = shards,
-                      .replicas = world / shards,
+                      .shard = SC_SHARD,
+                      .replicate = SC_REPLICATE,
                       .dtype = d,
                       .wire = d,
                       .has_master = 1,
@@ -119,8 +119,8 @@ const sc_build *mock_build(MockBuild *m, int world, int shards, int accumulate) 
     m->params[5] = mock_param("norm.mean", 0, 4, 0, 0, 0);
     m->params[5].buffer = 1;
     m->params[5].at = mock_take(&device, 16);
-    m->units[0] = mock_unit("", shards, world, 768, 256, FP32, 0, &device, &host);
-    m->units[1] = mock_unit("layer", shards, world, 1024, 0, BF16, 1, &device, &host);
+    m->units[0] = mock_unit("", shards, 768, 256, FP32, 0, &device, &host);
+    m->units[1] = mock_unit("layer", shards, 1024, 0, BF16, 1, &device, &host);
     m->inputs[0] = mock_input("tokens", rows, 0, &device);
     m->inputs[1] = mock_input("targets", rows, 1, &device);
     m->inputs[0].in_sample = 1;
@@ -129,6 +129,9 @@ const sc_build *mock_build(MockBuild *m, int world, int shards, int accumulate) 
     m->inputs[0].sample_shape[1] = MOCK_SEQ;
     m->inputs[0].sample_at = mock_take(&device, MOCK_SEQ * 4);
     m->counts[0] = (sc_count_info){1, -100};
+    m->axes[SC_SHARD] = (sc_axis){"shard", shards, 1};
+    m->axes[SC_REPLICATE] = (sc_axis){"replicate", world / shards, shards};
+    m->axes[SC_WORLD] = (sc_axis){"world", world, 1};
     m->groups[0] = (sc_group_info){0.01, 0.1};
     m->groups[1] = (sc_group_info){0.02, 0};
     m->b = (sc_build){.name = "mock",
@@ -159,6 +162,8 @@ const sc_build *mock_build(MockBuild *m, int world, int shards, int accumulate) 
                       .warmup = 2,
                       .total = 8,
                       .min_ratio = 0.1,
+                      .axes = m->axes,
+                      .naxes = 3,
                       .groups = m->groups,
                       .ngroups = 2,
                       .plan_hash = 0x1234};
@@ -333,7 +338,8 @@ static void mock_each(sc_rank *r, int trainable, mock_element *f, uint64_t hash)
     for (int i = 0; i < r->b->nparams; i++) {
         const sc_param_info *p = &r->b->params[i];
         const sc_unit_info *u = &r->b->units[p->unit];
-        int64_t n = trainable ? u->shard_numel : u->frozen_shard_numel, from = r->index % u->shards * n;
+        int64_t n = trainable ? u->shard_numel : u->frozen_shard_numel,
+                from = sc_coord_on(&r->b->axes[u->shard], r->index).at * n;
         if (p->buffer || p->trainable != trainable) continue;
         for (int64_t e = 0; e < p->numel; e++)
             if (p->flat_offset + e >= from && p->flat_offset + e < from + n)

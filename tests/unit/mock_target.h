@@ -26,6 +26,7 @@ typedef struct {
     sc_program_info programs[8];
     sc_count_info counts[1];
     sc_group_info groups[2];
+    sc_axis axes[3];
 } MockBuild;
 
 extern int64_t mock_nan_step; /* a metric of this step is NaN; 0: none */

@@ -117,8 +117,10 @@ static void other_programs(Plan *p) {
 
 Plan *small_plan(Arena *a) {
     static OptionValue option = {"layers", {"models/small.lua", 3}, "1 \"one\"\n", NULL};
-    static Comm comms[] = {{"shard", 2, 1, 0}, {"replicate", 1, 2, 0}, {"world", 2, 1, 0}};
-    static PlanUnit unit = {"layers.0", 0, 2, 1, 512, FP32, BF16, FP32, FP32, 3, MASTER};
+    static const Axis shard = {0, "shard", 2, 1}, replicate = {1, "replicate", 1, 2}, world = {2, "world", 2, 1};
+    static const Axis *axes[] = {&shard, &replicate, &world};
+    static Comm comms[] = {{"shard", &shard, 0}, {"replicate", &replicate, 0}, {"world", &world, 0}};
+    static PlanUnit unit = {"layers.0", 0, &shard, &replicate, 512, FP32, BF16, FP32, FP32, 3, MASTER};
     static LibraryLine line = {"context", 1.5e8, 1e6 / 3, "data sheet"};
     Plan *p = NEW(a, Plan);
     *p = (Plan){.arena = a,
@@ -131,6 +133,8 @@ Plan *small_plan(Arena *a) {
                 .noptions = 1,
                 .units = &unit,
                 .nunits = 1,
+                .axes = axes,
+                .naxes = 3,
                 .comms = comms,
                 .ncomms = 3,
                 .library = &line,

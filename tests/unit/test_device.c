@@ -245,7 +245,8 @@ Test(device, kernels_beside_a_collective_take_longer) {
         events[gather] = (Event){
             .id = "g", .stream = GATHER, .comm = 2, .unit = -1, .bytes = 1000000, .op_ir = op_new(g, OP_all_gather)};
         PlanProgram program = {.name = "micro", .events = events, .n = 3};
-        Comm comms[] = {{"shard", 4, 1, 0}, {"replicate", 1, 4, 0}, {"world", 4, 1, 0}};
+        const Axis four = {0, "shard", 4, 1}, one = {1, "replicate", 1, 4};
+        Comm comms[] = {{"shard", &four, 0}, {"replicate", &one, 0}, {"world", &four, 0}};
         Plan p = {.arena = a, .programs = &program, .nprograms = 1, .world = 4, .comms = comms, .ncomms = 3};
         cost_simulate(&p, d);
         const Event *first = &events[gather == 0], *second = &events[gather == 2 ? 1 : 2];
@@ -468,7 +469,8 @@ Test(device, more_nodes_take_longer_and_bytes_no_less) {
 Test(device, gathers_and_reductions_share_the_network) {
     Arena *a = arena_new();
     const Device *d = load(a, "");
-    Comm comm = {.n = 16, .step = 1};
+    const Axis axis = {.size = 16, .stride = 1};
+    Comm comm = {.axis = &axis};
     Event events[] = {{.id = "g0", .stream = GATHER, .comm = 0, .unit = -1, .bytes = 1e9},
                       {.id = "r0", .stream = REDUCE, .comm = 0, .unit = -1, .bytes = 1e9}};
     for (int n = 1; n <= 2; n++) {

@@ -1,6 +1,7 @@
 /* base and ir: containers, files, diagnostics, the table of ops, shape rules, views, gradient rules' shapes.
  * Relies on: compiler/base, compiler/ir, Criterion. Relied on by: make test. */
 #include "ir/foreign.h"
+#include "ir/mesh.h"
 #include "schema/optimizers.h"
 #include "small_graph.h"
 
@@ -530,7 +531,7 @@ static void try_matmuls(Dtype d) {
 
 /* Pieces of a multiple of 8 bytes, and others, which NCCL does not scatter. */
 static void try_collectives(Dtype d) {
-    if (!b->g->comms.n) push(&b->g->comms, b->g->arena, ((Comm){"shard", 4, 1, 0}));
+    if (!b->g->comms.n) mesh_axis(b->g, 4, 1);
     for (int64_t rows = 4; rows <= 16; rows += 12) {
         Value *x = val(d, SHAPE(rows, 3));
         try_grad(BUILD(b, all_gather, .x = x, .ranks = 4));

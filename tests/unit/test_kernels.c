@@ -722,7 +722,7 @@ Test(kernels, batch_norm) {
  */
 static const int64_t segments[] = {0, 700, 0, 768, 3000, 1, 3072, 4000, 0};
 enum { NUMEL = 2048 }; /* a rank's slice, of two */
-#define SEGMENTS .table = segments, .ntable = 9, .slice = NUMEL, .slices = 2
+#define SEGMENTS .table = segments, .ntable = 9, .slice = NUMEL, .axis = 0
 
 static void rates(void) {
     record.lr[0] = 0.01f, record.lr[1] = 0.02f;
@@ -745,7 +745,7 @@ Test(kernels, adam) {
         *(int64_t *)step.p = 3;
         double old[3][NUMEL];
         for (int64_t i = 0; i < NUMEL; i++) old[0][i] = val(&p, i), old[1][i] = val(&m, i), old[2][i] = val(&v, i);
-        at_rank = shard;
+        at_place[0] = (sc_coord){shard, 2};
         run(adam, .grad = g, .master = p, .coefficient = clip, .m = m, .v = v, .step = step, .decoupled = decoupled,
             SEGMENTS);
         for (int64_t i = 0; i < NUMEL; i++) {
@@ -779,7 +779,7 @@ Test(kernels, adam_with_betas_near_one) {
         sc_tensor m = filled(T_(SC_REAL, NUMEL), 0, 0), v = filled(T_(SC_REAL, NUMEL), 0, 0), step = T_(INT64, 1);
         sc_tensor clip = filled(T_(SC_REAL, 1), 0, 1);
         *(int64_t *)step.p = 1;
-        at_rank = 0;
+        at_place[0] = (sc_coord){0, 2};
         run(adam, .grad = g, .master = p, .coefficient = clip, .m = m, .v = v, .step = step, .decoupled = 1, SEGMENTS);
         for (int64_t i = 0; i < 700; i++) {
             double x = val(&g, i);
@@ -798,7 +798,7 @@ Test(kernels, sgd) {
         sc_tensor buffer = filled(T_(SC_REAL, NUMEL), 1, 0);
         double old[2][NUMEL];
         for (int64_t i = 0; i < NUMEL; i++) old[0][i] = val(&p, i), old[1][i] = val(&buffer, i);
-        at_rank = 1;
+        at_place[0] = (sc_coord){1, 2};
         run(sgd, .grad = g, .master = p, .coefficient = clip, .momentum = option ? buffer : absent,
             .nesterov = option == 2, SEGMENTS);
         for (int64_t i = 0; i < NUMEL; i++) {

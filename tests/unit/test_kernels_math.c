@@ -84,9 +84,9 @@ Test(random, dropout_does_not_depend_on_the_split) {
 
 static sc_tensor initial(int kind, double a, double b, int64_t flat, int64_t numel, int64_t shard, int rank) {
     sc_tensor state = T_(FP32, shard < 0 ? numel : shard);
-    at_rank = rank;
+    at_place[1] = (sc_coord){rank, 3};
     run(init_param, .state = state, .kind = kind, .key = 4711, .offset = flat, .numel = numel, .slice = shard,
-        .slices = 3, .a = a, .b = b);
+        .axis = 1, .a = a, .b = b);
     return state;
 }
 

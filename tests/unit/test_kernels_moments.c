@@ -97,12 +97,12 @@ static state slice_of(state s, int moments, int64_t from, int64_t n) {
 static sc_adam_args adam_of(state s, int shards) {
     sc_adam_args keys = {KEYED}, none = {PLAIN}, k = s.m.dtype == BF16 ? keys : none;
     k.grad = s.g, k.master = s.p, k.coefficient = s.clip, k.m = s.m, k.v = s.v, k.step = s.step;
-    k.decoupled = 1, k.slice = N / shards, k.slices = shards;
+    k.decoupled = 1, k.slice = N / shards, k.axis = 0;
     return k;
 }
 static void adam(state s, int shards, int rank) {
     sc_adam_args k = adam_of(s, shards);
-    at_rank = rank;
+    at_place[0] = (sc_coord){rank, shards};
     run_args(adam, &k);
 }
 
@@ -127,9 +127,8 @@ Test(moments, sgd_rounds_its_momentum) {
     rates();
     state s = new_state(BF16), exact = slice_of(s, FP32, 0, N);
     run(sgd, .grad = exact.g, .master = exact.p, .coefficient = exact.clip, .momentum = exact.m, .nesterov = 1,
-        .slice = N, .slices = 1, PLAIN);
-    run(sgd, .grad = s.g, .master = s.p, .coefficient = s.clip, .momentum = s.m, .nesterov = 1, .slice = N, .slices = 1,
-        KEYED);
+        .slice = N, PLAIN);
+    run(sgd, .grad = s.g, .master = s.p, .coefficient = s.clip, .momentum = s.m, .nesterov = 1, .slice = N, KEYED);
     for (int64_t i = 0; i < N; i++) {
         int row = row_of(i);
         uint32_t word = row < 0 ? 0 : word_at(keyed[4 * row + 3], i - keyed[4 * row]);
@@ -191,14 +190,8 @@ Test(moments, a_skipped_step_leaves_them) {
     sc_adam_args adam = adam_of(s, 1);
     adam.coefficient = skip, adam.wire = wire;
     run_writing(adam, &adam, SLOT(adam, wire));
-    sc_sgd_args sgd = {.grad = s.g,
-                       .master = s.p,
-                       .coefficient = skip,
-                       .momentum = s.m,
-                       .nesterov = 1,
-                       .slice = N,
-                       .slices = 1,
-                       KEYED};
+    sc_sgd_args sgd = {
+        .grad = s.g, .master = s.p, .coefficient = skip, .momentum = s.m, .nesterov = 1, .slice = N, KEYED};
     run_writing(sgd, &sgd, 0);
 }
 
@@ -223,7 +216,6 @@ Test(moments, ups_are_as_frequent_as_they_should_be) {
                       .step = step,
                       .decoupled = 1,
                       .slice = MANY,
-                      .slices = 1,
                       .table = table,
                       .ntable = 4};
     run_once(adam, &k);

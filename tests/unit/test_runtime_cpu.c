@@ -129,7 +129,7 @@ static void text_of_odd(sc_rank *r) { /* bf16, a number of elements that no worl
 }
 
 static void text_of_exchange(sc_rank *r) { /* bf16, 77 elements for each rank of a shard group */
-    int64_t all = 77 * sc_rank_build(r)->units[0].shards;
+    int64_t all = 77 * sc_rank_build(r)->axes[SC_SHARD].size;
     RUN(to_bf16, e0, COMPUTE, .y = T(BF16, ODD, 1001));
     sc_wait(r, REDUCE, e0);
     sc_all_to_all(r, e1, REDUCE, 0, sc_contiguous(0, BF16, RESULT, 1, &all), sc_contiguous(0, BF16, ODD, 1, &all));
@@ -164,7 +164,8 @@ static const sc_program_info programs[] = {{"micro", text_of_micro, events, N_EV
 static sc_storage_info storages[N_STORAGES];
 static sc_unit_info units[1];
 static sc_dump_info dumps[2];
-static sc_comm_info comms[3];
+static sc_axis axes[3];
+static const sc_comm_info comms[] = {{"shard", 0, 0}, {"replicate", 1, 0}, {"world", 2, 0}};
 
 static sc_build make_build(int world, int shards) {
     world_size = world;
@@ -179,10 +180,10 @@ static sc_build make_build(int world, int shards) {
                                            [S_BACK] = {"back", BACK_AT, 4 * N, 0, 0, e5, e7},
                                            [S_HOST] = {"on host", 0, 4 * N, 1, 0, e4, e5}};
     memcpy(storages, s, sizeof s);
-    comms[0] = (sc_comm_info){"shard", shards, 1, 0};
-    comms[1] = (sc_comm_info){"replicate", world / shards, shards, 0};
-    comms[2] = (sc_comm_info){"world", world, 1, 0};
-    units[0] = (sc_unit_info){.path = "", .shards = shards, .replicas = world / shards};
+    axes[SC_SHARD] = (sc_axis){"shard", shards, 1};
+    axes[SC_REPLICATE] = (sc_axis){"replicate", world / shards, shards};
+    axes[SC_WORLD] = (sc_axis){"world", world, 1};
+    units[0] = (sc_unit_info){.path = "", .shard = SC_SHARD, .replicate = SC_REPLICATE};
     dumps[0] = (sc_dump_info){"model.second/e2", 0, e2, sc_contiguous(0, FP32, SCALED_AT, 1, &all)};
     dumps[1] = (sc_dump_info){"model/f0", 0, e5, T(FP32, BACK_AT, N)};
     return (sc_build){.name = "by hand",
@@ -192,6 +193,8 @@ static sc_build make_build(int world, int shards) {
                       .nodes = 1,
                       .threads = 2,
                       .accumulate = 1,
+                      .axes = axes,
+                      .naxes = 3,
                       .comms = comms,
                       .ncomms = 3,
                       .arena_bytes = ARENA,
@@ -277,7 +280,7 @@ Test(runtime_cpu, dead_bytes_are_poisoned) {
  */
 static int odd(sc_rank *r, void *arg) {
     sc_bf16_t y[1001];
-    int world = sc_rank_build(r)->world, shards = sc_rank_build(r)->units[0].shards;
+    int world = sc_rank_build(r)->world, shards = sc_rank_build(r)->axes[SC_SHARD].size;
     for (int round = 0; round < 3; round++) {
         sc_run_program(r, 1);
         sc_read(r, 0, ODD, y, sizeof y);
@@ -308,7 +311,7 @@ Test(runtime_cpu, groups_reduce_among_themselves) {
 
 static int exchanged(sc_rank *r, void *arg) {
     sc_bf16_t y[4 * 77];
-    int shards = sc_rank_build(r)->units[0].shards, index = sc_rank_index(r) % shards;
+    int shards = sc_rank_build(r)->axes[SC_SHARD].size, index = sc_rank_index(r) % shards;
     sc_run_program(r, 2);
     sc_read(r, 0, RESULT, y, (size_t)shards * 77 * sizeof *y);
     for (int k = 0; k < shards; k++)

@@ -3,6 +3,7 @@
  * Relied on by: make test. */
 #include "cost/timeline.h"
 #include "dies.h"
+#include "ir/mesh.h"
 #include "ir/policy.h"
 #include "lower/lower.h"
 #include "pack/pack.h"
@@ -42,7 +43,8 @@ static void add_access(Case *c, Event *e, bool write, int storage) {
 }
 
 static void make_events(Case *c, int n, int streams) {
-    static Comm comms[] = {{"shard", 2, 1, 0}, {"replicate", 1, 2, 0}, {"world", 2, 1, 0}, {"exchange", 2, 1, 1}};
+    static const Axis two = {0, "shard", 2, 1}, one = {1, "replicate", 1, 2};
+    static Comm comms[] = {{"shard", &two, 0}, {"replicate", &one, 0}, {"world", &two, 0}, {"exchange", &two, 1}};
     PlanProgram *p = c->plan->programs;
     c->plan->comms = comms;
     c->plan->ncomms = 4;
@@ -378,7 +380,7 @@ static Net *net_new(int units, int prefetch) {
     n->p->name = "micro";
     push(&g->programs, g->arena, n->p);
     g->world = 2;
-    push(&g->comms, g->arena, ((Comm){"shard", 2, 1, 0}));
+    const Axis *shard = mesh_axis(g, 2, 1), *replicate = mesh_axis(g, 1, 2);
     for (int i = 0; i <= units; i++) {
         Module *m = NEW(g->arena, Module);
         m->path = i ? name(n, "layers.%d", i - 1) : "";
@@ -386,8 +388,12 @@ static Net *net_new(int units, int prefetch) {
         push(&g->modules, g->arena, m);
         if (!i) continue;
         Unit *u = NEW(g->arena, Unit);
-        *u = (Unit){
-            .id = i - 1, .module = m, .policy = NEW(g->arena, UnitPolicy), .numel = 512, .shards = 2, .replicas = 1};
+        *u = (Unit){.id = i - 1,
+                    .module = m,
+                    .policy = NEW(g->arena, UnitPolicy),
+                    .numel = 512,
+                    .shard = shard,
+                    .replicate = replicate};
         u->policy->prefetch_forward = u->policy->prefetch_backward = prefetch;
         u->master = state_new(g, S_MASTER, name(n, "layers.%d/master", i - 1), FP32, 256, u);
         push(&g->units, g->arena, u);
@@ -731,7 +737,8 @@ Test(storages, accesses_are_the_bytes_between_first_and_last_element) {
 /* ── simulate, devices ─────────────────────────────────────────────────────────────────────────────────────── */
 Test(simulate, exposed_communication_is_what_compute_waits_for) {
     Arena *a = arena_new();
-    Comm comms[] = {{"shard", 2, 1, 0}, {"replicate", 1, 2, 0}, {"world", 2, 1, 0}};
+    const Axis two = {0, "shard", 2, 1}, one = {1, "replicate", 1, 2};
+    Comm comms[] = {{"shard", &two, 0}, {"replicate", &one, 0}, {"world", &two, 0}};
     Plan p = {.arena = a, .world = 2, .nprograms = 1, .programs = NEW(a, PlanProgram), .comms = comms, .ncomms = 3};
     Event events[] = {
         {.id = "g0", .stream = GATHER, .comm = 2, .unit = -1, .bytes = 9000},
@@ -782,7 +789,8 @@ Test(device, collectives_take_the_network_between_nodes_of_the_plan) {
     Arena *a = arena_new();
     const Device *d = device_load(a, "h200");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        Comm comm = {.n = cases[i].ranks, .step = cases[i].apart};
+        const Axis axis = {.size = cases[i].ranks, .stride = cases[i].apart};
+        Comm comm = {.axis = &axis};
         Event gather = {.id = "g0", .comm = 0, .stream = GATHER, .unit = -1, .bytes = 1e9};
         PlanProgram program = {.name = "micro", .events = &gather, .n = 1};
         Plan p = {.arena = a,

@@ -96,8 +96,8 @@ static void expect_layout(const Graph *g, const Unit *u) {
         cr_expect(p->group >= group, "%s: groups in order", p->path);
         group = p->group;
     }
-    cr_expect_eq(u->numel, round_up(end, 256 * u->shards));
-    cr_expect_eq(u->frozen_numel, round_up(frozen_end, 256 * u->shards));
+    cr_expect_eq(u->numel, round_up(end, 256 * u->shard->size));
+    cr_expect_eq(u->frozen_numel, round_up(frozen_end, 256 * u->shard->size));
 }
 
 Test(shard, flat_layout_does_not_depend_on_the_world) {
@@ -110,7 +110,7 @@ Test(shard, flat_layout_does_not_depend_on_the_world) {
             cr_expect_eq(g->params.at[i]->flat_offset, first[i]);
         }
         const Unit *a = unit(g, "a");
-        cr_expect_eq(a->shards, world);
+        cr_expect_eq(a->shard->size, world);
         cr_expect_eq(a->params.n, 5); /* norm 2, up 2, fixed */
         cr_expect_str_eq(a->params.at[0]->path, "a.up.weight", "decayed ones first: group 0");
     }
@@ -192,12 +192,12 @@ Test(shard, gradients_are_made_in_their_own_dtype) {
                      *reduce = find(p, arena_printf(g->arena, "r%d", u->id));
             cr_expect_eq(u->grad_dtype, cases[k].grad_dtype, "case %zu", k);
             cr_expect_eq(flat->assemble.y->dtype, u->grad_dtype);
-            cr_expect_eq(count(p, OP_all_to_all, u), u->grad_dtype == BF16 && u->shards > 1);
-            cr_expect_eq(count(p, OP_reduce_scatter, u), u->grad_dtype == FP32 && u->shards > 1);
-            cr_expect_eq(reduce != NULL, u->shards > 1);
+            cr_expect_eq(count(p, OP_all_to_all, u), u->grad_dtype == BF16 && u->shard->size > 1);
+            cr_expect_eq(count(p, OP_reduce_scatter, u), u->grad_dtype == FP32 && u->shard->size > 1);
+            cr_expect_eq(reduce != NULL, u->shard->size > 1);
             if (!reduce) continue;
             cr_expect_eq(op_result(reduce)->dtype, FP32);
-            cr_expect_eq(value_numel(op_result(reduce)), u->numel / u->shards);
+            cr_expect_eq(value_numel(op_result(reduce)), u->numel / u->shard->size);
         }
         expect_sound(g);
     }
@@ -282,15 +282,18 @@ static Graph *graph_of(const Case *c, bool verified) {
     return g;
 }
 
+static void expect_mesh(const Unit *u, int shards, int replicas) {
+    cr_expect(u->shard->size == shards && u->replicate->size == replicas, "unit %s", u->name);
+}
+
 static void expect_states(const Graph *g, const Unit *u, const Case *c) {
     bool master_on_host = c->params || c->optimizer,
          cast = c->params && !(c->optimizer && c->on_cpu) && c->accumulate == 1,
          own_wire = (c->bf16 && !cast) || c->params != master_on_host;
-    cr_expect_eq(u->shards, c->world / c->replicate);
-    cr_expect_eq(u->replicas, c->replicate);
+    expect_mesh(u, c->world / c->replicate, c->replicate);
     cr_expect_eq(u->master->on_host, master_on_host);
     cr_expect_eq(u->master->dtype, FP32);
-    cr_expect_eq(u->master->numel * u->shards, u->numel);
+    cr_expect_eq(u->master->numel * u->shard->size, u->numel);
     cr_expect_eq(u->wire_shard != u->master, own_wire);
     cr_expect_eq(u->wire_shard->on_host, c->params);
     cr_expect_eq(u->wire_shard->dtype, c->bf16 && own_wire ? BF16 : FP32);
@@ -328,14 +331,14 @@ static void expect_places(const Program *p) {
 static void expect_step(const Graph *g, const Unit *u, const Case *c) {
     const Program *last = program(g, c->accumulate > 1 ? "micro_last" : "micro");
     const Op *update = find(last, arena_printf(g->arena, "u%d", u->id));
-    bool root = !u->module->parent, in_place = u->shards == 1 && !c->params;
+    bool root = !u->module->parent, in_place = u->shard->size == 1 && !c->params;
     cr_expect_eq(op_stream(update), c->optimizer && c->on_cpu ? HOST : c->optimizer || c->params ? UPDATE : COMPUTE);
     cr_expect_eq(count(last, OP_adam, u), 1);
-    cr_expect_eq(count(last, OP_reduce_scatter, u), u->shards > 1);
-    cr_expect_eq(count(last, OP_all_reduce, u), u->replicas > 1);
+    cr_expect_eq(count(last, OP_reduce_scatter, u), u->shard->size > 1);
+    cr_expect_eq(count(last, OP_all_reduce, u), u->replicate->size > 1);
     const char *ids[] = {"g%df", "g%db", "fg%df", "fg%db"};
     for (int i = 0; i < 4; i++) { /* gathers of trainable parameters, and fetches of what they read */
-        bool there = (i < 2 ? u->shards > 1 : c->params) && !in_place && (i % 2 == 0 || !root);
+        bool there = (i < 2 ? u->shard->size > 1 : c->params) && !in_place && (i % 2 == 0 || !root);
         char id[16];
         snprintf(id, sizeof id, ids[i], u->id);
         cr_expect_eq(find(last, id) != NULL, there, "%s", id);
@@ -574,7 +577,7 @@ Test(shard, a_root_without_a_policy_is_replicated) {
                        "  loss = function(m, b) return nn.cross_entropy(m(b.t), b.u) end }\n",
                        4);
     const Unit *root = unit(g, ""), *embed = unit(g, "embed");
-    cr_expect(root->shards == 1 && root->replicas == 4 && embed->shards == 2 && embed->replicas == 2);
+    expect_mesh(root, 1, 4), expect_mesh(embed, 2, 2);
     cr_expect(root->wire == FP32 && !root->master->on_host && embed->wire == BF16 && embed->master->on_host);
     cr_expect(find(program(g, "micro"), arena_printf(g->arena, "d%d", embed->id)) &&
               !find(program(g, "micro"), arena_printf(g->arena, "d%d", root->id)));
@@ -587,7 +590,8 @@ Test(shard, a_model_without_units_is_replicated) {
                        "return nn.training { model = m, batch = { t = nn.input('int32', { 2, 4 }) },\n"
                        "  loss = function(m, b) return nn.mean(m(b.t)) end, optimizer = optim.SGD { lr = 0.1 } }\n",
                        4);
-    cr_expect(g->units.n == 1 && g->units.at[0]->shards == 1 && g->units.at[0]->replicas == 4);
+    cr_expect_eq(g->units.n, 1);
+    expect_mesh(g->units.at[0], 1, 4);
     cr_expect_eq(count(program(g, "micro"), OP_all_gather, NULL), 0);
     expect_sound(g);
 }
@@ -645,7 +649,7 @@ Test(shard, parts_behind_ignored_parameters_are_sharded) {
                        4);
     const Unit *weight = param(g, "weight")->unit, *bias = param(g, "bias")->unit, *half = param(g, "half")->unit;
     cr_expect(weight->next == bias && bias->next == half && half->dtype == BF16);
-    cr_expect(weight->shards == 4 && bias->shards == 1 && bias->replicas == 4 && half->shards == 4);
+    expect_mesh(weight, 4, 1), expect_mesh(bias, 1, 4), expect_mesh(half, 4, 1);
     expect_sound(g);
 }
 

@@ -230,82 +230,47 @@ Test(verify, bounds) {
     expect("bounds", NULL, NULL, "program number 9");
 }
 
+/* A plan of two ranks whose axes are those of `sizes` and `strides`, named as in a model's mesh. */
+static void lie_along(int naxes, const int sizes[4], const int strides[4]) {
+    static Axis axes[4];
+    static const Axis *list[4];
+    static Comm comms[4];
+    static PlanUnit unit;
+    static const char *const names[] = {"shard", "replicate", "world", "other"};
+    for (int i = 0; i < naxes; i++) {
+        axes[i] = (Axis){i, names[i], sizes[i], strides[i]};
+        list[i] = &axes[i];
+        comms[i] = (Comm){names[i], &axes[i], 0};
+    }
+    unit = plan->units[0];
+    unit.shard = &axes[naxes == 4 ? 3 : 0], unit.replicate = &axes[1];
+    plan->axes = list, plan->naxes = naxes, plan->comms = comms, plan->ncomms = naxes, plan->units = &unit;
+}
+
 Test(verify, mesh) {
-    static Comm comms[] = {{"shard", 2, 1, 0}, {"replicate", 1, 2, 0}, {"world", 2, 1, 0}};
     static PlanUnit unit;
     static const struct {
-        int world, nodes, groups;
-        Comm comms[3];
-        int shards, replicas;
+        int world, nodes, naxes, sizes[4],
+            strides[4]; /* the unit's shards lie along the fourth axis, if there is one */
         const char *text;
     } cases[] = {
-        {4,
-         1,
-         3,
-         {{"shard", 2, 1, 0}, {"replicate", 1, 2, 0}, {"world", 2, 1, 0}},
-         2,
-         1,
-         "2 shards × 1 replicas do not make up"},
-        {4,
-         1,
-         3,
-         {{"shard", 4, 1, 0}, {"replicate", 1, 4, 0}, {"world", 4, 1, 0}},
-         4,
-         1,
-         "g0f reads 1024 bytes and writes 2048"},
-        {2,
-         1,
-         3,
-         {{"shard", 1, 1, 0}, {"replicate", 2, 1, 0}, {"world", 2, 1, 0}},
-         1,
-         2,
-         "over the 1 ranks of group shard"},
-        {2,
-         1,
-         3,
-         {{"shard", 2, 1, 0}, {"replicate", 1, 2, 0}, {"world", 1, 1, 0}},
-         2,
-         1,
-         "the group of all ranks has 1 of 2"},
-        {2,
-         1,
-         3,
-         {{"shard", 2, 1, 0}, {"replicate", 1, 1, 0}, {"world", 2, 1, 0}},
-         2,
-         1,
-         "replicas 1: 1 and 2 would make up"},
-        {3,
-         1,
-         3,
-         {{"shard", 2, 1, 0}, {"replicate", 1, 2, 0}, {"world", 3, 1, 0}},
-         2,
-         1,
-         "groups of 2 ranks, 1 apart (shard), do"},
-        {2, 2, 2, {{"shard", 2, 1, 0}, {"replicate", 1, 2, 0}}, 2, 1, "shard, replicate and world are not all there"},
-        {4,
-         3,
-         3,
-         {{"shard", 4, 1, 0}, {"replicate", 1, 4, 0}, {"world", 4, 1, 0}},
-         4,
-         1,
-         "4 ranks do not stand on 3 nodes"},
-        {2,
-         1,
-         3,
-         {{"shard", 2, 1, 0}, {"replicate", 1, 2, 0}, {"world", 2, 1, 0}},
-         1,
-         1,
-         "1 shards × 1 replicas, in a world of 2"},
-        {2, 1, 3, {{"shard", 2, 1, 0}, {"replicate", 1, 2, 0}, {"world", 2, 1, 0}}, 2, 1, NULL},
+        {4, 1, 3, {2, 1, 4}, {1, 2, 1}, "shard (2 places, 1 apart) and replicate (1 places, 2 apart) do not make up"},
+        {4, 1, 3, {2, 1, 4}, {1, 2, 1}, "layers.0 lies in 2 shards × 1 replicas, in a world of 4"},
+        {4, 1, 3, {4, 1, 4}, {1, 4, 1}, "g0f reads 1024 bytes and writes 2048"},
+        {2, 1, 3, {1, 2, 2}, {1, 1, 1}, "over the 1 ranks of group shard"},
+        {2, 1, 3, {2, 1, 1}, {1, 2, 1}, "the group of all ranks has 1 of 2"},
+        {4, 1, 3, {2, 2, 4}, {1, 1, 1}, "shard (2 places, 1 apart) and replicate (2 places, 1 apart) do not make up"},
+        {3, 1, 3, {2, 1, 3}, {1, 2, 1}, "groups of 2 ranks, 1 apart (shard), do"},
+        {2, 2, 2, {2, 1}, {1, 2}, "shard, replicate and world are not all there"},
+        {4, 3, 3, {4, 1, 4}, {1, 4, 1}, "4 ranks do not stand on 3 nodes"},
+        {2, 1, 4, {2, 1, 2, 1}, {1, 2, 1, 1}, "1 shards × 1 replicas, in a world of 2"},
+        {2, 1, 3, {2, 1, 2}, {1, 2, 1}, NULL},
+        {2, 1, 4, {2, 1, 2, 2}, {1, 2, 1, 1}, NULL},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         setup();
-        memcpy(comms, cases[i].comms, sizeof comms);
-        unit = plan->units[0];
-        unit.shards = cases[i].shards, unit.replicas = cases[i].replicas;
+        lie_along(cases[i].naxes, cases[i].sizes, cases[i].strides);
         plan->world = cases[i].world, plan->nodes = cases[i].nodes;
-        plan->comms = comms, plan->ncomms = cases[i].groups;
-        plan->units = &unit;
         const Findings *f = verify(plan->arena, plan);
         bool found = !cases[i].text && !f->n;
         for (int k = 0; k < f->n; k++)
@@ -403,13 +368,17 @@ Test(verify, accumulation) {
 /* 100,000 events: lives are short, bytes are reused, three streams take part. What is quadratic ends at the timeout. */
 Test(verify, many_events, .timeout = 120) {
     enum { N = 100000, SLOTS = 64 };
-    static Comm alone[] = {{"shard", 1, 1, 0}, {"replicate", 1, 1, 0}, {"world", 1, 1, 0}};
+    static const Axis one = {0, "shard", 1, 1}, two = {1, "replicate", 1, 1}, three = {2, "world", 1, 1};
+    static const Axis *axes[] = {&one, &two, &three};
+    static Comm alone[] = {{"shard", &one, 0}, {"replicate", &two, 0}, {"world", &three, 0}};
     Arena *a = arena_new();
     Plan *p = NEW(a, Plan);
     *p = (Plan){.arena = a,
                 .model = "big",
                 .world = 1,
                 .nodes = 1,
+                .axes = axes,
+                .naxes = 3,
                 .comms = alone,
                 .ncomms = 3,
                 .programs = NEW_ARRAY(a, PlanProgram, 3),

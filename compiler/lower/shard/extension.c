@@ -76,11 +76,11 @@ static Op *foreign_op(const Gather *w, OpKind k, const char *before, const OpPar
 
 static Value *gather(const Gather *w, Value *v, const char *suffix) {
     Graph *g = w->c->g;
-    if (w->u->shards == 1) return v;
+    if (w->u->shard->size == 1) return v;
     Op *op = shard_collective(g, OP_all_gather, w->u, arena_printf(g->arena, "%s%s", w->id, suffix), w->phase,
-                              TO_UNSHARD, w->u->comm_shard, v);
+                              TO_UNSHARD, w->u->shard, v);
     edit_before(w->c->edit, w->pos, op);
-    return shard_add_out(g, op, v->dtype, value_numel(v) * w->u->shards);
+    return shard_add_out(g, op, v->dtype, value_numel(v) * w->u->shard->size);
 }
 
 /* Flat offset, numel and number of every parameter, behind what says how the wires are laid out. */
@@ -108,10 +108,10 @@ static void make_table(Gather *w, bool frozen) {
  * pieces stay aligned. */
 static Value *largest(const Gather *w, Value *shard) {
     Graph *g = w->c->g;
-    int64_t slots = round_up(w->nparams, 4), shape[2] = {w->u->shards, slots}, stride[2] = {slots, 1};
-    Op *own = gather_op(w, OP_amax, "amax_", &(OpParts){.amax = {.shard = shard, .shards = w->u->shards}});
+    int64_t slots = round_up(w->nparams, 4), shape[2] = {w->u->shard->size, slots}, stride[2] = {slots, 1};
+    Op *own = gather_op(w, OP_amax, "amax_", &(OpParts){.amax = {.shard = shard, .axis = w->u->shard->id}});
     Value *all = gather(w, shard_add_out(g, own, FP32, slots), ".amax");
-    if (w->u->shards == 1) return all;
+    if (w->u->shard->size == 1) return all;
     Op *max = UNIT_OP(g, max, w->u, arena_printf(g->arena, "max_%s", w->id), w->phase, TO_UNSHARD,
                       .x = value_new_view(g, all, 2, shape, stride, 0), .over = 1 << 0);
     edit_before(w->c->edit, w->pos, max);
@@ -127,13 +127,13 @@ Value *shard_gather_extended(Making *c, Unit *u, Value *shard, bool frozen, cons
     Gather w = {c, u, u->policy->all_gather, id, phase, pos, value_numel(shard), NULL, 0, 0};
     make_table(&w, frozen);
     Value *amax = w.x->amax ? largest(&w, shard) : NULL;
-    OpParts before = {.pre_all_gather = {.shard = shard, .amax = amax, .shards = u->shards}};
-    OpParts after = {.post_all_gather = {.amax = amax, .shards = u->shards}};
+    OpParts before = {.pre_all_gather = {.shard = shard, .amax = amax, .axis = u->shard->id}};
+    OpParts after = {.post_all_gather = {.amax = amax, .axis = u->shard->id}};
     Op *pre = foreign_op(&w, OP_pre_all_gather, "pre_", &before);
     for (int k = 0; k < w.x->nwires; k++) shard_add_out(c->g, pre, w.x->wire[k].dtype, wire_numel(&w, &w.x->wire[k]));
     for (int k = 0; k < w.x->nwires; k++)
         after.post_all_gather.wires[k] =
             gather(&w, pre->pre_all_gather.wires[k], k ? arena_printf(c->g->arena, ".%d", k) : "");
     Op *post = foreign_op(&w, OP_post_all_gather, "post_", &after);
-    return into ? shard_out_into(c->g, post, into) : shard_add_out(c->g, post, u->wire, w.slice * u->shards);
+    return into ? shard_out_into(c->g, post, into) : shard_add_out(c->g, post, u->wire, w.slice * u->shard->size);
 }

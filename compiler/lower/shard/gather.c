@@ -9,7 +9,7 @@ enum { TRAINABLE, FROZEN };
 /* Unit u stays gathered between forward and backward. */
 static bool stays(const Unit *u) {
     const UnitPolicy *p = u->policy;
-    bool whole_on_device = u->shards == 1 && !p->offload_params, is_root = u->module->parent == NULL;
+    bool whole_on_device = u->shard->size == 1 && !p->offload_params, is_root = u->module->parent == NULL;
     return whole_on_device || u->gathered[TRAINABLE] || u->gathered[FROZEN] || !p->reshard_after_forward ||
            (is_root && p->root_default);
 }
@@ -17,9 +17,10 @@ static bool stays(const Unit *u) {
 /* ── gathers ──────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 /* All-gather of v at pos; into the state where there is one. */
-static Value *all_gather(Making *c, Unit *u, Value *v, const char *id, Phase phase, int comm, State *into, int pos) {
-    Op *op = shard_collective(c->g, OP_all_gather, u, id, phase, TO_UNSHARD, comm, v);
-    int64_t n = value_numel(v) * c->g->comms.at[comm].n;
+static Value *all_gather(Making *c, Unit *u, Value *v, const char *id, Phase phase, const Axis *axis, State *into,
+                         int pos) {
+    Op *op = shard_collective(c->g, OP_all_gather, u, id, phase, TO_UNSHARD, axis, v);
+    int64_t n = value_numel(v) * axis->size;
     edit_before(c->edit, pos, op);
     return into ? shard_out_into(c->g, op, into) : shard_add_out(c->g, op, v->dtype, n);
 }
@@ -29,7 +30,7 @@ static Value *unshard(Making *c, Unit *u, int kind, const char *id, Phase phase,
     Graph *g = c->g;
     State *shard = kind == FROZEN ? u->frozen_wire : u->wire_shard;
     Value *v = shard->value;
-    bool gathers = u->shards > 1 || u->policy->all_gather;
+    bool gathers = u->shard->size > 1 || u->policy->all_gather;
     if (shard->on_host) {
         Purpose purpose = gathers || shard->dtype != u->wire ? TO_FETCH_SHARD : TO_FETCH_UNIT;
         Op *op = UNIT_OP(g, fetch, u, arena_printf(g->arena, "f%s", id), phase, purpose, .x = v);
@@ -43,7 +44,7 @@ static Value *unshard(Making *c, Unit *u, int kind, const char *id, Phase phase,
         edit_before(c->edit, pos, op);
         v = op_result(op);
     }
-    return u->shards > 1 ? all_gather(c, u, v, id, phase, u->comm_shard, into, pos) : v;
+    return u->shard->size > 1 ? all_gather(c, u, v, id, phase, u->shard, into, pos) : v;
 }
 
 /* The unit's parameters as op, at position pos, finds them: gathered for the first op of each direction that reads any.
@@ -71,11 +72,11 @@ static Value *gathered(Making *c, const Param *p, const Op *op, int pos) {
     /* reshard_after_forward = n: each rank keeps a piece of such a size that its group of n ranks holds everything */
     if (!use->piece[kind]) {
         const char *name = arena_printf(g->arena, "s%d%s", u->id, suffix);
-        Op *keep = UNIT_OP(g, reshard, u, name, FORWARD, TO_KEEP_PIECE, .x = forward, .ranks = u->reshard, .apart = 1);
+        Op *keep = UNIT_OP(g, reshard, u, name, FORWARD, TO_KEEP_PIECE, .x = forward, .axis = u->reshard->id);
         edit_after(c->edit, use->last_forward, keep);
-        use->piece[kind] = shard_add_out(g, keep, u->wire, value_numel(forward) / u->reshard);
+        use->piece[kind] = shard_add_out(g, keep, u->wire, value_numel(forward) / u->reshard->size);
     }
-    return *slot = all_gather(c, u, use->piece[kind], id, BACKWARD, u->comm_reshard, NULL, pos);
+    return *slot = all_gather(c, u, use->piece[kind], id, BACKWARD, u->reshard, NULL, pos);
 }
 
 /* Records that op reads the unit, and decides whether the unit stays gathered until then. A checkpointed call may hold

@@ -56,7 +56,7 @@ static Value *after_gradients(Making *c, const Use *use, Op *op, Dtype d, int64_
 static void all_reduce(Making *c, Unit *u, Use *use, Value *v) {
     const char *id = arena_printf(c->g->arena, "a%d", u->id);
     edit_after(c->edit, use->last_grad,
-               shard_collective(c->g, OP_all_reduce, u, id, BACKWARD, TO_REDUCE, u->comm_replicate, v));
+               shard_collective(c->g, OP_all_reduce, u, id, BACKWARD, TO_REDUCE, u->replicate, v));
     use->reduced = true;
 }
 
@@ -78,35 +78,37 @@ static Value *rounded(Making *c, Unit *u, const Use *use, Value *sum) {
 /* From the rank's own gradients `whole` to the rank's slice of their sum over all ranks. */
 static void reduce(Making *c, Unit *u, Use *use, Value *whole) {
     Graph *g = c->g;
-    int64_t n = u->numel / u->shards;
+    int64_t n = shard_slice(u);
     const char *id = arena_printf(g->arena, "r%d", u->id);
     use->shard_grad = u->sparse ? shard_exchange_rows(c, u, use) : whole;
     if (u->sparse) return;
-    use->reduced = u->shards > 1;
-    if (u->shards > 1 && whole->dtype != u->reduce) {
+    use->reduced = u->shard->size > 1;
+    if (u->shard->size > 1 && whole->dtype != u->reduce) {
         /* Summed in a wider dtype than was made: each rank gets all ranks' pieces, and adds them in the order of ranks.
          */
         const char *exchange = arena_printf(g->arena, "x%d", u->id);
-        Op *x = shard_collective(g, OP_all_to_all, u, exchange, BACKWARD, TO_REDUCE, u->comm_shard, whole);
-        int64_t shape[] = {u->shards, n}, stride[] = {n, 1};
+        Op *x = shard_collective(g, OP_all_to_all, u, exchange, BACKWARD, TO_REDUCE, u->shard, whole);
+        int64_t shape[] = {u->shard->size, n}, stride[] = {n, 1};
         Value *pieces = value_new_view(g, after_gradients(c, use, x, whole->dtype, u->numel), 2, shape, stride, 0);
         Op *sum =
             UNIT_OP(g, sum, u, id, BACKWARD, TO_TAKE_GRADIENT, .x = pieces, .over = 1 << 0, .dtype = u->reduce + 1);
         use->shard_grad = after_gradients(c, use, sum, u->reduce, n);
-    } else if (u->shards > 1) {
-        Op *op = shard_collective(g, OP_reduce_scatter, u, id, BACKWARD, TO_REDUCE, u->comm_shard, whole);
+    } else if (u->shard->size > 1) {
+        Op *op = shard_collective(g, OP_reduce_scatter, u, id, BACKWARD, TO_REDUCE, u->shard, whole);
         use->shard_grad = after_gradients(c, use, op, u->reduce, n);
     }
-    if (u->replicas > 1 && !defers(c, u)) all_reduce(c, u, use, use->shard_grad);
+    if (u->replicate->size > 1 && !defers(c, u)) all_reduce(c, u, use, use->shard_grad);
 }
 
-/* What was summed is each rank's gradient / world (GRAD_SEED). A unit's own divide factor takes the world's place.
+/* What was summed is each rank's gradient / ranks of the axis of samples (GRAD_SEED). A unit's own divide factor takes
+ * their number's place.
  * Microbatches are averaged in any case. */
 static void divide(Making *c, Unit *u, Use *use) {
     double factor = u->policy->gradient_divide_factor;
-    if (factor == 0 || factor == c->g->world) return;
+    int ranks = c->g->axes.at[SC_SAMPLES]->size;
+    if (factor == 0 || factor == ranks) return;
     Op *scale = UNIT_OP(c->g, mul_scalar, u, arena_printf(c->g->arena, "d%d", u->id), BACKWARD,
-                        shard_gradient_purpose(use), .a = use->shard_grad, .x = c->g->world / factor);
+                        shard_gradient_purpose(use), .a = use->shard_grad, .x = ranks / factor);
     Op *op = shard_fused_one(c, scale, u->reduce);
     use->shard_grad = op_result(op);
     edit_after(c->edit, use->last_grad, op);
@@ -161,7 +163,7 @@ void shard_reduce_gradients(Making *c, Value **grads) {
             divide(c, u, use);
             accumulate(c, u, use, use->shard_grad, u->grad);
             use->kept_grad = use->shard_grad = u->grad->value;
-            if (c->role != LAST || !defers(c, u) || u->replicas == 1) continue;
+            if (c->role != LAST || !defers(c, u) || u->replicate->size == 1) continue;
             use->shard_grad = rounded(c, u, use, u->grad->value);
             all_reduce(c, u, use, use->shard_grad);
             if (use->shard_grad != u->grad->value) keep(c, u, use);

@@ -31,11 +31,11 @@ void shard_lay_out(Graph *g, Unit *u) {
             Param *p = u->params.at[i];
             if (shard_trainable(p) && p->group == group) at = append(g, u, &flat, p, at);
         }
-    u->numel = round_up(at, u->shards * shard_slice_align(u));
+    u->numel = round_up(at, u->shard->size * shard_slice_align(u));
     at = 0;
     for (int i = 0; i < u->params.n; i++)
         if (!shard_trainable(u->params.at[i])) at = append(g, u, &flat, u->params.at[i], at);
-    u->frozen_numel = round_up(at, u->shards * shard_slice_align(u));
+    u->frozen_numel = round_up(at, u->shard->size * shard_slice_align(u));
     u->params.at = flat.at;
     u->params.n = u->params.cap = flat.n;
 }
@@ -49,7 +49,7 @@ static State *unit_state(Graph *g, Unit *u, StateClass c, const char *what, Dtyp
 /* reshard_after_backward = false, where there is something to keep. */
 static bool stays_between(const Graph *g, const Unit *u) {
     return g->training->accumulate > 1 && u->policy->stay_gathered &&
-           (u->shards > 1 || u->policy->offload_params || u->policy->all_gather);
+           (u->shard->size > 1 || u->policy->offload_params || u->policy->all_gather);
 }
 
 /* offload.params: every copy of the parameters lies in host memory. offload.optimizer: all that the update reads and
@@ -59,7 +59,7 @@ static bool stays_between(const Graph *g, const Unit *u) {
 static void unit_states(Graph *g, Unit *u) {
     const UnitPolicy *p = u->policy;
     const Optimizer *o = g->training->optimizer;
-    int64_t n = u->numel / u->shards, frozen = u->frozen_numel / u->shards;
+    int64_t n = shard_slice(u), frozen = u->frozen_numel / u->shard->size;
     bool master_on_host = p->offload_params || p->offload_optimizer, cast = u->wire != u->dtype && !p->all_gather;
     bool casts_often = p->offload_params && !u->host_update && g->training->accumulate == 1;
     if (n) {

@@ -35,10 +35,12 @@ static Op *metrics(Graph *g, Program *p, bool add) {
 }
 
 static void sum_metrics(Making *c) {
-    Value *slots = c->g->metrics_state->value;
-    if (c->g->world == 1) return;
-    edit_before(c->edit, c->p->ops.n, /* nothing waits for it */
-                shard_collective(c->g, OP_all_reduce, NULL, "m_sum", OPTIMIZER, TO_SUM_METRICS, COMM_WORLD, slots));
+    Graph *g = c->g;
+    Value *slots = g->metrics_state->value;
+    if (g->axes.at[SC_SAMPLES]->size == 1) return;
+    edit_before(
+        c->edit, c->p->ops.n, /* nothing waits for it */
+        shard_collective(g, OP_all_reduce, NULL, "m_sum", OPTIMIZER, TO_SUM_METRICS, g->axes.at[SC_SAMPLES], slots));
 }
 
 /* ── programs ─────────────────────────────────────────────────────────────────────────────────────────────────────────

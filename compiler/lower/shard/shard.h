@@ -5,6 +5,7 @@
 #define SHARDC_SHARD_H
 
 #include "../../ir/build.h"
+#include "../../ir/mesh.h"
 #include "../../ir/training.h"
 #include "../edit.h"
 #include "../lowering.h"
@@ -39,6 +40,11 @@ typedef struct { /* one program in the making */
     Groups *groups;
 } Making;
 
+/* Elements of a rank's piece of the unit's trainable flat buffer. */
+static inline int64_t shard_slice(const Unit *u) {
+    return u->numel / u->shard->size;
+}
+
 /* Trained: the loss reaches it. */
 static inline bool shard_trainable(const Param *p) {
     return p->reached && p->requires_grad && !p->is_buffer;
@@ -57,8 +63,9 @@ Op *shard_unit_op(Graph *g, OpKind k, Unit *u, const char *id, Phase phase, Purp
 Value *shard_add_out(Graph *g, Op *op, Dtype d, int64_t n);
 Value *shard_out_into(Graph *g, Op *op, State *s); /* a result that is the state's bytes */
 Value *shard_piece(Graph *g, Value *of, int64_t at, int64_t n);
-/* A collective of one of the graph's groups. */
-Op *shard_collective(Graph *g, OpKind k, Unit *u, const char *id, Phase phase, Purpose purpose, int comm, Value *x);
+/* A collective along an axis. */
+Op *shard_collective(Graph *g, OpKind k, Unit *u, const char *id, Phase phase, Purpose purpose, const Axis *axis,
+                     Value *x);
 /* A fused group of one pointwise op, which has no result yet: member(x) as d. */
 Op *shard_fused_one(Making *c, Op *member, Dtype d);
 /* Says which pieces lie in `whole`, which is defined by it: puts as many assembles as they need at `pos`, before or

@@ -4,12 +4,13 @@
 #include "shard.h"
 
 static Value *of_all_ranks(Making *c, Unit *u, Use *use, Value *v, const char *what) {
-    if (c->g->world == 1) return v;
+    const Axis *all = c->g->axes.at[SC_SAMPLES];
+    if (all->size == 1) return v;
     const char *id = arena_printf(c->g->arena, "x%d%s", u->id, what);
-    Op *op = shard_collective(c->g, OP_all_gather, u, id, BACKWARD, TO_REDUCE, COMM_WORLD, v);
+    Op *op = shard_collective(c->g, OP_all_gather, u, id, BACKWARD, TO_REDUCE, all, v);
     edit_after(c->edit, use->last_grad, op);
     use->reduced = true;
-    return shard_add_out(c->g, op, v->dtype, value_numel(v) * c->g->world);
+    return shard_add_out(c->g, op, v->dtype, value_numel(v) * all->size);
 }
 
 Value *shard_exchange_rows(Making *c, Unit *u, Use *use) {
@@ -21,10 +22,10 @@ Value *shard_exchange_rows(Making *c, Unit *u, Use *use) {
     Value *index = of_all_ranks(c, u, use, sum->embedding_grad.index, "i");
     Value *rows = of_all_ranks(c, u, use, sum->embedding_grad.g, "");
     Op *op = UNIT_OP(c->g, coalesce, u, arena_printf(c->g->arena, "r%d", u->id), BACKWARD, shard_gradient_purpose(use),
-                     .index = index, .g = rows, .rows = table->shape[0], .cols = table->shape[1], .group = u->shards,
-                     .groups = u->replicas, .slice = u->numel / u->shards, .slices = u->shards);
+                     .index = index, .g = rows, .rows = table->shape[0], .cols = table->shape[1],
+                     .slice = shard_slice(u), .shard = u->shard->id, .replicate = u->replicate->id);
     op->module = sum->module;
     op->src = sum->src;
     edit_after(c->edit, use->last_grad, op);
-    return shard_add_out(c->g, op, u->reduce, u->numel / u->shards);
+    return shard_add_out(c->g, op, u->reduce, shard_slice(u));
 }

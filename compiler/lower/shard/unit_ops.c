@@ -19,11 +19,12 @@ Op *shard_unit_op(Graph *g, OpKind k, Unit *u, const char *id, Phase phase, Purp
     return op;
 }
 
-Op *shard_collective(Graph *g, OpKind k, Unit *u, const char *id, Phase phase, Purpose purpose, int comm, Value *x) {
+Op *shard_collective(Graph *g, OpKind k, Unit *u, const char *id, Phase phase, Purpose purpose, const Axis *axis,
+                     Value *x) {
     if (x->dims != 1) x = shard_piece(g, x, 0, value_numel(x)); /* collectives are along dimension 0 */
     Op *op = shard_unit_op(g, k, u, id, phase, purpose, &(OpParts){.in = {x}});
-    INT_OF(op, comm) = comm;
-    INT_OF(op, ranks) = g->comms.at[comm].n;
+    INT_OF(op, comm) = mesh_group(g, axis);
+    INT_OF(op, ranks) = axis->size;
     return op;
 }
 

@@ -86,9 +86,9 @@ end
 -- This rank's piece of x along dim (0 by default): nn.rank_slice(nn.arange(nn.ranks() * n)) numbers n rows of this rank
 -- among those of all. It has no gradient.
 function nn.rank_slice(x, axis, dim)
-  local ranks, _, apart = along("rank_slice", x, axis)
+  local ranks, _, number = along("rank_slice", x, axis)
   local k = dim_of("rank_slice", x, dim or 0)
   pieces("rank_slice", x, k, ranks)
   if ranks == 1 then return x end
-  return in_front(x, k, function(y) return (op("reshard", { x = y, ranks = ranks, apart = apart })) end)
+  return in_front(x, k, function(y) return (op("reshard", { x = y, axis = number })) end)
 end
