@@ -109,14 +109,15 @@ sc_tensor sc_contiguous(int host, sc_dtype d, uint64_t at, int dims, const int64
         static const sc_##k##_args args_ = {__VA_ARGS__};                                                              \
         sc_run(r, e, s, sc_k_##k, &args_, sizeof args_, SC_SLOTS_##k);                                                 \
     } while (0)
-/* A kernel generated for this build: one of a fused group, or the call of a model's own function, with the struct of
- * that op. */
+/* Kernels generated for this build. FUSED(relu_grad, e18b0, COMPUTE, .y = {T(...)}, .x = {T(...), T(...)}) runs that of
+ * a fused group; RUN that of a model's own function, which has the struct of its op. */
+#define FUSED(k, e, s, ...) RUN(fused_##k, e, s, __VA_ARGS__)
 #define SC_FUSED(name, results, operands)                                                                              \
     typedef struct {                                                                                                   \
         sc_tensor y[results], x[operands];                                                                             \
-    } sc_##name##_args;                                                                                                \
-    enum { SC_SLOTS_##name = (results) + (operands) };                                                                 \
-    sc_kernel sc_k_##name;
+    } sc_fused_##name##_args;                                                                                          \
+    enum { SC_SLOTS_fused_##name = (results) + (operands) };                                                           \
+    sc_kernel sc_k_fused_##name;
 #define SC_CALLS(name, op)                                                                                             \
     typedef sc_##op##_args sc_##name##_args;                                                                           \
     enum { SC_SLOTS_##name = SC_SLOTS_##op };                                                                          \

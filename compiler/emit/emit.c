@@ -28,15 +28,17 @@ static void put_head(const Emit *e) {
         " * One function a program, one statement an event; a program begins with its events and with the storages "
         "that it\n * touches. Addresses are bytes in the arena (%lld in all, host arena %lld).\n",
         (long long)p->arena_bytes[ARENA_DEVICE], (long long)p->arena_bytes[ARENA_HOST]);
-    str_add(e->out,
-            " * T(dtype, address, shape) is a tensor, V a view with strides; H and VH lie in the host arena.\n"
-            " * RUN(kernel, event, stream, operands and attributes by name); an attribute that is 0 is left out. "
-            "The number behind\n"
-            " * a collective's stream is its group in comms[], below. A statement stands where its event is issued. "
-            "Streams run their\n"
-            " * own events in order, beside each other: sc_wait(r, A, e) holds back all later events of stream A until "
-            "e, and with it\n"
-            " * all that e's stream ran before it, is finished.\n");
+    str_addf(
+        e->out,
+        " * T(dtype, address, shape) is a tensor, V a view with strides; H and VH lie in the host arena.\n"
+        " * RUN(kernel, event, stream, operands and attributes by name); an attribute that is 0 is left out. "
+        "FUSED(kernel, ...)\n"
+        " * runs a kernel of %s_kernels. The number behind a collective's stream is its group in comms[], below. "
+        "A statement\n"
+        " * stands where its event is issued. Streams run their own events in order, beside each other: "
+        "sc_wait(r, A, e) holds\n"
+        " * back all later events of stream A until e, and with it all that e's stream ran before it, is finished.\n",
+        name);
     str_addf(e->out, " * Relies on: runtime/sc.h, the kernels of the target, %s_kernels. */\n", name);
     str_add(e->out, "#include \"sc.h\"\n\n");
 }

@@ -14,6 +14,7 @@ typedef struct {
     const char **names;
     int n;
     bool cuda;
+    int width;         /* of its own name, which stands in the code as "@" */
     Str *code, *notes; /* code decides whether two groups are the same; notes are comments, a line of code each */
 } Kernel;
 
@@ -184,7 +185,7 @@ static void list_end(Kernel *k, List *l, const char *end) {
 static void put_signature(Kernel *k) {
     const Op *op = k->op;
     Arena *a = k->e->a;
-    List l = {.text = {.arena = a}, .column = k->cuda ? 60 : 65, .indent = k->cuda ? 12 : 8};
+    List l = {.text = {.arena = a}, .column = k->cuda ? 60 : 65 + k->width, .indent = k->cuda ? 12 : 8};
     if (k->cuda) put_line(k, "struct group_@ {", "");
     str_add(&l.text, k->cuda ? "    static __device__ __forceinline__ void element("
                              : "static inline __attribute__((always_inline)) void row_@(int64_t n");
@@ -237,7 +238,7 @@ static void put_body(Kernel *k) {
 /* On a GPU: pointwise.cuh does the rest, given the types of results and operands. */
 static void put_launch(Kernel *k) {
     const Op *op = k->op;
-    List l = {.text = {.arena = k->e->a}, .column = 40, .indent = 8};
+    List l = {.text = {.arena = k->e->a}, .column = 32 + k->width, .indent = 8};
     str_addf(&l.text, "    sc_pointwise<group_@, %d", op->nout);
     for (int i = 0; i < op->nout + op->nin; i++)
         list_add(&l, arena_printf(k->e->a, "sc_%s_t", dtype_of(tensor(op, i))));
@@ -248,7 +249,7 @@ static void put_launch(Kernel *k) {
 
 static void put_call(Kernel *k, const char *lead, bool constant) {
     const Op *op = k->op;
-    List l = {.text = {.arena = k->e->a}, .column = (int)strlen(lead) + 12, .indent = (int)strlen(lead) + 4};
+    List l = {.text = {.arena = k->e->a}, .column = (int)strlen(lead) + 9 + k->width, .indent = (int)strlen(lead) + 4};
     str_addf(&l.text, "%srow_@(w.n", lead);
     for (int i = 0; i < op->nout + op->nin; i++) {
         int64_t stride = inner_stride(tensor(op, i));
@@ -299,14 +300,14 @@ static const char *header_comment(Emit *e, const Op *op) {
     return s.s;
 }
 
-/* Code and notes side by side; lines that go on (", ...") are joined, "@" becomes the group's number. */
-static void print_kernel(Str *out, const Kernel *k, int group) {
+/* Code and notes side by side; lines that go on (", ...") are joined, "@" becomes the kernel's name. */
+static void print_kernel(Str *out, const Kernel *k, const char *name) {
     const char *c = k->code->s, *n = k->notes->s;
     while (*c) {
         const char *cend = strchr(c, '\n'), *nend = strchr(n, '\n');
         for (const char *p = c; p < cend; p++) {
             if (*p == '@')
-                str_addf(out, "%d", group);
+                str_add(out, name);
             else
                 str_addf(out, "%c", *p);
         }
@@ -318,32 +319,51 @@ static void print_kernel(Str *out, const Kernel *k, int group) {
     str_add(out, "\n");
 }
 
-static void take_group(Emit *e, const Op *op, Str *out, Map *seen, bool *done) {
+/* What the group computes, in a word: "relu_grad", "mul_add_cast_bf16", "mul_add_exp_sub_and_3_more". */
+static const char *computes(Arena *a, const Op *op) {
+    Str s = {.arena = a};
+    int n = 0, members = 0;
+    for (int i = 0; i < op->nbody; i++) members += !op_is(op->body[i], T_VIEW);
+    int named = members > 5 ? 4 : members;
+    for (int i = 0; i < op->nbody && n < named; i++) {
+        const Op *m = op->body[i];
+        if (op_is(m, T_VIEW)) continue;
+        str_addf(&s, "%s%s", n++ ? "_" : "", op_info[m->kind].name);
+        for (const Attribute *x = op_info[m->kind].attributes; x->name; x++)
+            if (x->type == A_DTYPE) str_addf(&s, "_%s", dtype_of(op_result(m)));
+    }
+    if (members > named) str_addf(&s, "_and_%d_more", members - named);
+    return s.s;
+}
+
+/* Groups of equal code have one kernel, with the name of the first; "add_2" where other code has that name. */
+static void take_group(Emit *e, const Op *op, Str *out, Map *seen, Map *taken) {
     if (op->group < 0 || op->group >= e->g->ngroups) bug(op->src, "%s has a group number out of range", op->id);
-    if (done[op->group]) return;
-    done[op->group] = true;
+    if (e->kernel[op->group]) return;
     Str code = {.arena = e->a}, notes = {.arena = e->a};
     int most = op->nin + op->nbody + 1;
-    Kernel k = {.e = e, .op = op, .cuda = emit_is_cuda(e), .code = &code, .notes = &notes};
+    const char *like = computes(e->a, op), *name = like;
+    Kernel k = {.e = e, .op = op, .cuda = emit_is_cuda(e), .code = &code, .notes = &notes, .width = (int)strlen(like)};
     k.values = NEW_ARRAY(e->a, const Value *, most);
     k.names = NEW_ARRAY(e->a, const char *, most);
     make_kernel(&k);
-    int *first = map_get(seen, code.s);
+    const char **first = map_get(seen, code.s);
     if (first) {
-        e->canonical[op->group] = *first;
+        e->kernel[op->group] = *first;
         return;
     }
-    e->canonical[op->group] = op->group;
-    map_put(seen, code.s, &e->canonical[op->group]);
+    for (int i = 2; map_get(taken, name); i++) name = arena_printf(e->a, "%s_%d", like, i);
+    map_put(taken, name, e);
+    e->kernel[op->group] = name;
+    map_put(seen, code.s, &e->kernel[op->group]);
     str_add(out, header_comment(e, op));
-    print_kernel(out, &k, op->group);
+    print_kernel(out, &k, name);
 }
 
 const char *emit_kernels(Emit *e) {
     Str out = {.arena = e->a};
-    Map *seen = map_new(e->a);
-    bool *done = NEW_ARRAY(e->a, bool, e->g->ngroups + 1);
-    e->canonical = NEW_ARRAY(e->a, int, e->g->ngroups + 1);
+    Map *seen = map_new(e->a), *taken = map_new(e->a);
+    e->kernel = NEW_ARRAY(e->a, const char *, e->g->ngroups + 1);
     str_addf(&out, "/* Pointwise kernels of %s, one a fused group. " WRITTEN "\n", c_comment(e->a, e->name));
     str_add(&out, " * Each value is rounded to its dtype where its op stands in the model: as_bf16(x) is x in bf16.\n"
                   " * Relies on: runtime/sc_pointwise.h, runtime/schema/math.h. */\n");
@@ -356,7 +376,7 @@ const char *emit_kernels(Emit *e) {
     for (int p = 0; p < e->plan->nprograms; p++)
         for (int i = 0; i < e->plan->programs[p].n; i++) {
             const Op *op = e->plan->programs[p].events[i].op_ir;
-            if (op->body) take_group(e, op, &out, seen, done);
+            if (op->body) take_group(e, op, &out, seen, taken);
         }
     return out.s;
 }

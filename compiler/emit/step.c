@@ -229,15 +229,6 @@ static void put_table(const Emit *e, const PlanProgram *p, const Event *x) {
     str_spill(out, e->f);
 }
 
-static void add_kernel(Str *t, const Emit *e, const Op *op) {
-    if (op->body) {
-        str_add(t, "fused_");
-        str_int(t, e->canonical[op->group]);
-    } else {
-        str_add(t, op_is(op, T_FOREIGN) ? emit_foreign_kernel(e->a, op) : op_info[op->kind].name);
-    }
-}
-
 static void put_event(Text *t, const Event *x) {
     Emit *e = t->e;
     const Op *op = x->op_ir;
@@ -245,8 +236,10 @@ static void put_event(Text *t, const Event *x) {
     bool collective = op_is(op, T_COLLECTIVE), runs = !collective && !op_is(op, T_COPY);
     new_call(t);
     if (runs) {
-        add_piece(t, "RUN(");
-        add_kernel(new_piece(t), e, op);
+        add_piece(t, op->body ? "FUSED(" : "RUN(");
+        add_piece(t, op->body               ? e->kernel[op->group]
+                     : op_is(op, T_FOREIGN) ? emit_foreign_kernel(e->a, op)
+                                            : info->name);
     } else {
         str_addf(new_piece(t), "sc_%s(", collective ? info->name : "copy_bytes");
         add_piece(t, "r");
@@ -343,14 +336,13 @@ static void put_program(Emit *e, const PlanProgram *p) {
 /* The kernels that the text calls, generated ones included. */
 static void put_declarations(Emit *e) {
     bool library[N_OPS] = {false};
-    const Op **fused = NEW_ARRAY(e->a, const Op *, e->g->ngroups + 1);
-    Map *foreign = map_new(e->a);
+    Map *fused = map_new(e->a), *foreign = map_new(e->a);
     for (int i = 0; i < e->plan->nprograms; i++)
         for (int k = 0; k < e->plan->programs[i].n; k++) {
             Event *event = &e->plan->programs[i].events[k];
             const Op *op = event->op_ir;
             if (op->body)
-                fused[e->canonical[op->group]] = op;
+                map_put(fused, e->kernel[op->group], event);
             else if (op_is(op, T_FOREIGN))
                 map_put(foreign, emit_foreign_kernel(e->a, op), event);
             else if (!op_is(op, T_COLLECTIVE | T_COPY))
@@ -362,8 +354,10 @@ static void put_declarations(Emit *e) {
     }
     for (int k = 0; k < N_OPS; k++)
         if (library[k]) str_addf(e->out, "sc_kernel sc_k_%s;\n", op_info[k].name);
-    for (int k = 0; k < e->g->ngroups; k++)
-        if (fused[k]) str_addf(e->out, "SC_FUSED(fused_%d, %d, %d)\n", k, fused[k]->nout, fused[k]->nin);
+    for (int k = 0; k < map_len(fused); k++) {
+        const Op *op = ((const Event *)map_value(fused, k))->op_ir;
+        str_addf(e->out, "SC_FUSED(%s, %d, %d)\n", map_key(fused, k), op->nout, op->nin);
+    }
     str_add(e->out, "\n");
 }
 
@@ -375,7 +369,7 @@ void emit_step(Emit *e) {
 const char *const *const *emit_statements(const Plan *p) {
     if (!p->graph) return NULL;
     Emit e = {.plan = p, .g = p->graph, .a = p->arena, .name = p->graph->name};
-    emit_kernels(&e); /* numbers the fused kernels */
+    emit_kernels(&e); /* names the fused kernels */
     const char *const **all = NEW_ARRAY(e.a, const char *const *, p->nprograms + 1);
     for (int i = 0; i < p->nprograms; i++) {
         const PlanProgram *program = &p->programs[i];

@@ -11,9 +11,9 @@ typedef struct {
     const Graph *g;
     Arena *a;
     const char *dir, *name;
-    FILE *f;        /* NAME.c */
-    Str *out;       /* its text, on the way there */
-    int *canonical; /* by fused group: the group whose kernel serves it (equal text is printed once) */
+    FILE *f;             /* NAME.c */
+    Str *out;            /* its text, on the way there */
+    const char **kernel; /* by fused group: the name of the generated kernel that serves it: "relu_grad" */
 } Emit;
 
 typedef struct Names Names; /* of one program: names.c */
@@ -60,7 +60,7 @@ void names_put(const Names *n);                            /* the table of names
 void emit_step(Emit *e); /* every program as a function */
 
 /* kernels.c */
-const char *emit_kernels(Emit *e); /* the text of NAME_kernels.c or .cu; sets canonical */
+const char *emit_kernels(Emit *e); /* the text of NAME_kernels.c or .cu; names the kernels */
 
 /* foreign.c: the user's own sources, by index in Graph.files */
 const char *emit_foreign_suffix(const Plan *p, int file); /* "_extension0.c" */

@@ -9,7 +9,7 @@ extern const char sc_build_mark[];
 const char sc_build_mark[] = "SHARDC_KERNELS"; /* what a build is known by */
 
 /* mlp · forward · models/mlp.lua:24 */
-static inline __attribute__((always_inline)) void row_0(int64_t n, sc_bf16_t *y0, int64_t sy0,
+static inline __attribute__((always_inline)) void row_relu(int64_t n, sc_bf16_t *y0, int64_t sy0,
         const sc_bf16_t *x0, int64_t sx0) {
 #pragma GCC ivdep
     for (int64_t i = 0; i < n; i++) {
@@ -19,18 +19,18 @@ static inline __attribute__((always_inline)) void row_0(int64_t n, sc_bf16_t *y0
     }
 }
 
-void sc_k_fused_0(const sc_task *t) {
+void sc_k_fused_relu(const sc_task *t) {
     sc_rows w;
     for (sc_rows_begin(&w, t); w.n; sc_rows_next(&w)) {
         if (sc_rows_step(&w, "11"))
-            row_0(w.n, w.at[0], 1, w.at[1], 1);
+            row_relu(w.n, w.at[0], 1, w.at[1], 1);
         else
-            row_0(w.n, w.at[0], w.stride[0], w.at[1], w.stride[1]);
+            row_relu(w.n, w.at[0], w.stride[0], w.at[1], w.stride[1]);
     }
 }
 
 /* mlp · backward · models/mlp.lua:24 */
-static inline __attribute__((always_inline)) void row_1(int64_t n, sc_bf16_t *y0, int64_t sy0,
+static inline __attribute__((always_inline)) void row_relu_grad(int64_t n, sc_bf16_t *y0, int64_t sy0,
         const sc_bf16_t *x0, int64_t sx0, const sc_bf16_t *x1, int64_t sx1) {
 #pragma GCC ivdep
     for (int64_t i = 0; i < n; i++) {
@@ -41,13 +41,13 @@ static inline __attribute__((always_inline)) void row_1(int64_t n, sc_bf16_t *y0
     }
 }
 
-void sc_k_fused_1(const sc_task *t) {
+void sc_k_fused_relu_grad(const sc_task *t) {
     sc_rows w;
     for (sc_rows_begin(&w, t); w.n; sc_rows_next(&w)) {
         if (sc_rows_step(&w, "111"))
-            row_1(w.n, w.at[0], 1, w.at[1], 1, w.at[2], 1);
+            row_relu_grad(w.n, w.at[0], 1, w.at[1], 1, w.at[2], 1);
         else
-            row_1(w.n, w.at[0], w.stride[0], w.at[1], w.stride[1], w.at[2], w.stride[2]);
+            row_relu_grad(w.n, w.at[0], w.stride[0], w.at[1], w.stride[1], w.at[2], w.stride[2]);
     }
 }
 

@@ -2,10 +2,10 @@
  * One function a program, one statement an event; a program begins with its events and with the storages that it
  * touches. Addresses are bytes in the arena (34118400 in all, host arena 0).
  * T(dtype, address, shape) is a tensor, V a view with strides; H and VH lie in the host arena.
- * RUN(kernel, event, stream, operands and attributes by name); an attribute that is 0 is left out. The number behind
- * a collective's stream is its group in comms[], below. A statement stands where its event is issued. Streams run their
- * own events in order, beside each other: sc_wait(r, A, e) holds back all later events of stream A until e, and with it
- * all that e's stream ran before it, is finished.
+ * RUN(kernel, event, stream, operands and attributes by name); an attribute that is 0 is left out. FUSED(kernel, ...)
+ * runs a kernel of mlp_kernels. The number behind a collective's stream is its group in comms[], below. A statement
+ * stands where its event is issued. Streams run their own events in order, beside each other: sc_wait(r, A, e) holds
+ * back all later events of stream A until e, and with it all that e's stream ran before it, is finished.
  * Relies on: runtime/sc.h, the kernels of the target, mlp_kernels. */
 #include "sc.h"
 
@@ -27,8 +27,8 @@ sc_kernel sc_k_clip_coefficient;
 sc_kernel sc_k_count_step;
 sc_kernel sc_k_init_param;
 sc_kernel sc_k_zero;
-SC_FUSED(fused_0, 1, 1)
-SC_FUSED(fused_1, 1, 2)
+SC_FUSED(relu, 1, 1)
+SC_FUSED(relu_grad, 1, 2)
 
 static void program_init(sc_rank *r) {
     enum { zero2, zero0, zero6, zero7, zero9, zero10, i0, i1, i2, i3, i4 };
@@ -156,7 +156,7 @@ static void program_micro(sc_rank *r) {
     RUN(matmul, e17, COMPUTE, .y = T(BF16, e17_y, 8, 32, 64), .a = T(BF16, e15_y, 8, 32, 64),
         .b = T(BF16, up_weight, 64, 64), .bias = T(BF16, up_bias, 64), .work = BYTES(e17_workspace, 33554432),
         .trans_b = true); /* e17 up: 2.1 MFLOP, mlp.lua:24 */
-    RUN(fused_0, e18, COMPUTE, .y = {T(BF16, e17_y, 8, 32, 64)}, .x = {T(BF16, e17_y, 8, 32, 64)});
+    FUSED(relu, e18, COMPUTE, .y = {T(BF16, e17_y, 8, 32, 64)}, .x = {T(BF16, e17_y, 8, 32, 64)});
         /* e18: relu, 64.0 KiB, mlp.lua:24 */
     RUN(matmul, e19, COMPUTE, .y = T(BF16, e19_y, 8, 32, 256), .a = T(BF16, e17_y, 8, 32, 64),
         .b = T(BF16, down_weight, 256, 64), .bias = T(BF16, down_bias, 256), .work = BYTES(e19_workspace, 33554432),
@@ -180,7 +180,7 @@ static void program_micro(sc_rank *r) {
         /* e19b3 down: 8.4 MFLOP, mlp.lua:24 */
     RUN(sum, e19b4, COMPUTE, .y = T(FP32, down_bias_grad, 256), .x = T(BF16, e19_y, 8, 32, 256),
         .work = BYTES(e19b4_workspace, 4096), .over = 3); /* e19b4 down: 129.0 KiB, mlp.lua:24 */
-    RUN(fused_1, e18b0, COMPUTE, .y = {T(BF16, e19b0_y, 8, 32, 64)}, .x = {T(BF16, e19b0_y, 8, 32, 64),
+    FUSED(relu_grad, e18b0, COMPUTE, .y = {T(BF16, e19b0_y, 8, 32, 64)}, .x = {T(BF16, e19b0_y, 8, 32, 64),
         T(BF16, e17_y, 8, 32, 64)}); /* e18b0: relu_grad, 96.0 KiB, mlp.lua:24 */
     RUN(matmul, e17b0, COMPUTE, .y = T(BF16, e17b0_y, 8, 32, 64), .a = T(BF16, e19b0_y, 8, 32, 64),
         .b = T(BF16, up_weight, 64, 64), .work = BYTES(e17b0_workspace, 33554432));
@@ -272,7 +272,7 @@ static void program_eval(sc_rank *r) {
     RUN(matmul, e17, COMPUTE, .y = T(BF16, e17_y, 8, 32, 64), .a = T(BF16, e15_y, 8, 32, 64),
         .b = T(BF16, up_weight, 64, 64), .bias = T(BF16, up_bias, 64), .work = BYTES(e17_workspace, 33554432),
         .trans_b = true); /* e17 up: 2.1 MFLOP, mlp.lua:24 */
-    RUN(fused_0, e18, COMPUTE, .y = {T(BF16, e17_y, 8, 32, 64)}, .x = {T(BF16, e17_y, 8, 32, 64)});
+    FUSED(relu, e18, COMPUTE, .y = {T(BF16, e17_y, 8, 32, 64)}, .x = {T(BF16, e17_y, 8, 32, 64)});
         /* e18: relu, 64.0 KiB, mlp.lua:24 */
     RUN(matmul, e19, COMPUTE, .y = T(BF16, e19_y, 8, 32, 256), .a = T(BF16, e17_y, 8, 32, 64),
         .b = T(BF16, down_weight, 256, 64), .bias = T(BF16, down_bias, 256), .work = BYTES(e19_workspace, 33554432),
@@ -334,7 +334,7 @@ static void program_sample(sc_rank *r) {
     RUN(matmul, e17, COMPUTE, .y = T(BF16, e17_y, 1, 32, 64), .a = T(BF16, e15_y, 1, 32, 64),
         .b = T(BF16, up_weight, 64, 64), .bias = T(BF16, up_bias, 64), .work = BYTES(e17_workspace, 33554432),
         .trans_b = true); /* e17 up: 264.2 kFLOP, mlp.lua:24 */
-    RUN(fused_0, e18, COMPUTE, .y = {T(BF16, e17_y, 1, 32, 64)}, .x = {T(BF16, e17_y, 1, 32, 64)});
+    FUSED(relu, e18, COMPUTE, .y = {T(BF16, e17_y, 1, 32, 64)}, .x = {T(BF16, e17_y, 1, 32, 64)});
         /* e18: relu, 8.0 KiB, mlp.lua:24 */
     RUN(matmul, e19, COMPUTE, .y = T(BF16, e19_y, 1, 32, 256), .a = T(BF16, e17_y, 1, 32, 64),
         .b = T(BF16, down_weight, 256, 64), .bias = T(BF16, down_bias, 256), .work = BYTES(e19_workspace, 33554432),
