@@ -1,16 +1,24 @@
-/* Gives what a program touches names that C takes: "e17_y" for the bytes of a storage, "h_0_mlp_up_weight" for a
- * parameter where a gather has put it, "h_0_mlp_up_weight_grad" for its gradient. Each program lists its names with
- * their addresses before its first statement. Relies on: text.h, plan.h. Relied on by: step.c. */
+/* Gives what a program touches names that C takes: "h_0_mlp_up_y" for the result y of that module, "h_0_mlp_up_weight"
+ * for a parameter where a gather has put it, "h_0_mlp_up_weight_grad" for its gradient. Each program lists its names
+ * with their addresses before its first statement. Relies on: text.h, plan.h. Relied on by: step.c. */
 #include "../ir/ops.h"
 #include "text.h"
+
+typedef struct {
+    const Value *value;
+    const char *event; /* what makes it */
+    int storage;
+} Met;
 
 struct Names {
     const Emit *e;
     const PlanProgram *p;
-    const char **storage; /* by Storage.id; NULL: not touched */
+    const char **value;   /* by Value.id, of what owns bytes: "up_y"; NULL: not touched */
+    const char **storage; /* by Storage.id: the name of what is first in it */
+    int *makes;           /* by Module.id: how many ops its forward has */
     Map *place;           /* of parameters and their gradients, by "storage+offset" */
     Map *taken;           /* identifiers */
-    VEC(int) order;       /* storages as they are met */
+    VEC(Met) order;       /* values that own bytes, as they are met */
 };
 
 typedef struct {
@@ -63,13 +71,54 @@ static const Param *param_at(const Value *v) {
     return NULL;
 }
 
-static void meet(Names *n, const Value *v) {
+static bool ends(const char *s, const char *end) {
+    size_t n = strlen(s), m = strlen(end);
+    return n >= m && !strcmp(s + n - m, end);
+}
+
+static const Op *member_that_makes(const Op *op, const Value *v) {
+    for (int i = 0; i < op->nbody; i++)
+        if (op_result(op->body[i]) == v) return op->body[i];
+    return op;
+}
+
+/* "up_y": the y of the module's only op; "attn_rope_y": it has more; "up_grad": the y of an op of its backward;
+ * "layers_3_all_gather": what is made for a unit. */
+static const char *result_name(const Names *n, const Event *x, int k) {
+    Arena *a = n->e->a;
+    const Value *v = x->op_ir->out[k], *root = value_root(v);
+    const Op *op = member_that_makes(x->op_ir, v), *of = root == v ? op : root->def; /* of: whose place it has */
+    if (root != v && of->unit) return arena_printf(a, "%s_grads", of->unit->name);
+    const char *path = of->unit ? of->unit->name : of->module->path, *word = op_info[op->kind].name;
+    int index, shown = (int)strlen(word);
+    const Slot *slot = op_slot_at(op_info[x->op_ir->kind].results, k, &index);
+    const char *what = root != v ? "whole" : op != x->op_ir ? "y" : slot->name;
+    bool backward = of->phase == BACKWARD && !of->unit && !strcmp(what, "y");
+    if (ends(word, "_grad") || ends(word, "_grads")) shown -= ends(word, "s") ? 6 : 5;
+    if (backward && (shown < (int)strlen(word) || !strstr(word, "grad"))) what = "grad";
+    Str s = {.arena = a};
+    str_add(&s, path);
+    if (!s.n || of->unit || n->makes[of->module->id] != 1) str_addf(&s, "%s%.*s", s.n ? "_" : "", shown, word);
+    if (!of->unit || strcmp(what, "y")) str_addf(&s, "_%s", what);
+    if (slot->n && op == x->op_ir && root == v) str_int(&s, index);
+    return s.s;
+}
+
+/* v is the event's k-th result, or (-1) another tensor that it touches, which has the storage's name if none before. */
+static void meet(Names *n, const Event *x, int k, const Value *v) {
     if (!v) return;
     const Value *root = value_root(v);
     const Storage *s = &n->e->plan->storages[plan_storage(n->e->plan, v)];
-    if (!n->storage[s->id]) {
-        n->storage[s->id] = free_name(n, s->name, "storage");
-        push(&n->order, n->e->a, s->id);
+    if (!n->value[root->id]) {
+        bool made = k >= 0 && s->program >= 0 && x->phase != OPTIMIZER && (root == v || root->def);
+        const char *known = n->storage[s->id];
+        if (made || !known) {
+            n->value[root->id] = free_name(n, made ? result_name(n, x, k) : s->name, x->id);
+            push(&n->order, n->e->a, ((Met){root, x->id, s->id}));
+        } else {
+            n->value[root->id] = known;
+        }
+        if (!known) n->storage[s->id] = n->value[root->id];
     }
     const Param *param = param_at(v);
     const char *key = param ? place_key(n, s->id, offset_in_storage(v)) : NULL;
@@ -81,16 +130,30 @@ static void meet(Names *n, const Value *v) {
     map_put(n->place, key, p);
 }
 
+/* Members of a fused group are ops of their modules. */
+static void count_makers(Names *n) {
+    for (int i = 0; i < n->p->n; i++) {
+        const Op *op = n->p->events[i].op_ir;
+        if (op->phase != FORWARD) continue;
+        if (!op->body) n->makes[op->module->id]++;
+        for (int k = 0; k < op->nbody; k++) n->makes[op->body[k]->module->id] += !op_is(op->body[k], T_VIEW);
+    }
+}
+
 Names *names_new(const Emit *e, const PlanProgram *p) {
     Names *n = NEW(e->a, Names);
     *n = (Names){.e = e, .p = p, .place = map_new(e->a), .taken = map_new(e->a)};
     n->storage = NEW_ARRAY(e->a, const char *, e->plan->nstorages + 1);
+    n->value = NEW_ARRAY(e->a, const char *, e->g->values.n + 1);
+    n->makes = NEW_ARRAY(e->a, int, e->g->modules.n + 1);
+    count_makers(n);
     for (int i = 0; i < p->n; i++) map_put(n->taken, c_name(e->a, p->events[i].id), n);
     for (int i = 0; i < p->n; i++) {
-        const Op *op = p->events[i].op_ir;
-        for (int k = 0; k < op->nout; k++) meet(n, op->out[k]);
-        for (int k = 0; k < op->nin; k++) meet(n, op->in[k]);
-        meet(n, op->workspace);
+        const Event *x = &p->events[i];
+        const Op *op = x->op_ir;
+        for (int k = 0; k < op->nout; k++) meet(n, x, k, op->out[k]);
+        for (int k = 0; k < op->nin; k++) meet(n, x, -1, op->in[k]);
+        meet(n, x, -1, op->workspace);
     }
     return n;
 }
@@ -100,7 +163,7 @@ void text_place(Str *t, const Names *n, const Value *v) {
     int storage = plan_storage(n->e->plan, v);
     int64_t offset = offset_in_storage(v);
     const Place *p = param_at(v) ? map_get(n->place, place_key(n, storage, offset)) : NULL;
-    str_add(t, p ? p->name : n->storage[storage]);
+    str_add(t, p ? p->name : n->value[value_root(v)->id]);
     if (!p && offset) str_addf(t, " + %lldLL", (long long)offset);
 }
 
@@ -108,14 +171,21 @@ const char *names_storage(const void *names, int storage) {
     return ((const Names *)names)->storage[storage];
 }
 
-/* "g0f_y = 0x00864700, <98.0 KiB, g0f to e17b0>", and the parameters in it. */
+/* "up_y = 0x00864700, <98.0 KiB, e17 to e17b0>", "relu_y = up_y, <e18, in its bytes>", and the parameters in
+ * the buffers of units. */
 void names_put(const Names *n) {
     Str *out = n->e->out;
     if (!n->order.n) return;
     str_add(out, "    enum { /* where each storage begins; its size, the first and the last event that touch it */\n");
     for (int i = 0; i < n->order.n; i++) {
-        const Storage *s = &n->e->plan->storages[n->order.at[i]];
-        str_addf(out, "        %s = ", n->storage[s->id]);
+        const Met *m = &n->order.at[i];
+        const Storage *s = &n->e->plan->storages[m->storage];
+        const char *name = n->value[m->value->id];
+        str_addf(out, "        %s = ", name);
+        if (name != n->storage[s->id]) {
+            str_addf(out, "%s, /* %s, in its bytes */\n", n->storage[s->id], m->event);
+            continue;
+        }
         str_hex(out, (uint64_t)s->offset, 8);
         str_add(out, ", /* ");
         text_size(out, (double)s->size);

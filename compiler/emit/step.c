@@ -22,8 +22,32 @@ static void add_source(Str *t, const char *file, int line) {
     str_int(t, line);
 }
 
+static void add_slot(Str *t, const Slot *slots, int k, int n) {
+    int index;
+    const Slot *s = op_slot_at(slots, k, &index);
+    str_add(t, s->name);
+    if (s->n && n > 1) str_addf(t, "[%d]", index);
+}
+
+/* "y in the bytes of x[1]": the results that lie there. */
+static const char *add_in_place(Str *t, const Plan *p, const Op *op, const char *separator) {
+    const OpInfo *info = &op_info[op->kind];
+    for (int k = 0; k < op->nout; k++)
+        for (int i = 0; op->out[k] && i < op->nin; i++) {
+            const Value *y = value_root(op->out[k]), *x = op->in[i] ? value_root(op->in[i]) : y;
+            if (x == y || plan_storage(p, x) != plan_storage(p, y)) continue;
+            str_add(t, separator);
+            add_slot(t, info->results, k, op->nout);
+            str_add(t, " in the bytes of ");
+            add_slot(t, info->operands, i, op->nin);
+            separator = ", ";
+            break;
+        }
+    return separator;
+}
+
 /* "e131 up: 38.7 GFLOP, gpt2.lua:18"; of a fused group and of combined ops also what they do */
-static void add_event_comment(Str *t, const Event *x) {
+static void add_event_comment(Str *t, const Plan *p, const Event *x) {
     const char *file = x->src.file ? basename(x->src.file) : NULL;
     bool by_flops = x->flops > 4 * x->bytes && x->comm < 0;
     str_add(t, "/* ");
@@ -38,6 +62,7 @@ static void add_event_comment(Str *t, const Event *x) {
         text_comment(t, x->op);
         separator = ", ";
     }
+    separator = add_in_place(t, p, x->op_ir, separator);
     if (by_flops || x->bytes > 0) {
         str_add(t, separator);
         if (by_flops)
@@ -259,7 +284,7 @@ static void put_event(Text *t, const Event *x) {
         for (int k = 0; k < op->nout; k++) text_tensor(new_piece(t), e, t->names, op->out[k]);
         for (int k = 0; k < op->nin; k++) text_tensor(new_piece(t), e, t->names, op->in[k]);
     }
-    add_event_comment(&t->comment, x);
+    add_event_comment(&t->comment, e->plan, x);
     put_call(t);
 }
 

@@ -42,7 +42,7 @@ const char *c_stream(Stream s); /* COMPUTE */
 /* text.c */
 bool emit_is_cuda(const Emit *e);
 const char *emit_kernels_suffix(const Plan *p);                          /* "_kernels.c", "_kernels.cu" */
-void text_tensor(Str *t, const Emit *e, const Names *n, const Value *v); /* T(BF16, e17_y, 8, 768); V(...): a view */
+void text_tensor(Str *t, const Emit *e, const Names *n, const Value *v); /* T(BF16, up_y, 8, 768); V(...): a view */
 void text_bytes(Str *t, const Names *n, const Value *v);                 /* BYTES(e17_workspace, 4096) */
 void text_tensor_initializer(Str *t, const Emit *e, const Value *v);     /* for tables: {.at = ...} */
 uint64_t emit_value_at(const Emit *e, const Value *v);                   /* byte offset in its arena */
@@ -52,8 +52,8 @@ uint64_t emit_event_written(const Op *op);    /* a bit each tensor of its kernel
 
 /* names.c */
 Names *names_new(const Emit *e, const PlanProgram *p);     /* for all that the program's events touch */
-void text_place(Str *t, const Names *n, const Value *v);   /* "e17_y", "e17_y + 4096", "h_0_mlp_up_weight" */
-const char *names_storage(const void *names, int storage); /* "e17_y"; names: a Names */
+void text_place(Str *t, const Names *n, const Value *v);   /* "up_y", "up_y + 4096", "up_weight" */
+const char *names_storage(const void *names, int storage); /* "up_y"; names: a Names */
 void names_put(const Names *n);                            /* the table of names and addresses */
 
 /* step.c */

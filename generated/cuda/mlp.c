@@ -82,37 +82,40 @@ static void program_micro(sc_rank *r) {
     enum { g0f, m_zero, e2, e3, e5, e6, e8, e9, e14, e15, e17, e18, e19, e22b0, e22, m_loss, m_sum, e19b0, z0, e19b3,
         e19b4, e18b0, e17b0, e17b3, e17b4, e15b0, r0, count, n0, norm_sum, clip, m_norm, u0 };
     enum { /* where each storage begins; its size, the first and the last event that touch it */
-        g0f_y = 0x02064700, /* 49.0 KiB, g0f to e17b0 */
+        root_all_gather = 0x02064700, /* 49.0 KiB, g0f to e17b0 */
         root_wire = 0x0000d500, /* 24.5 KiB, persistent */
         p_metrics = 0x00000000, /* 256 B, persistent */
-        e2_y = 0x0002c300, /* 256 B, e2 to e3 */
-        e3_y = 0x0002bf00, /* 1.0 KiB, e3 to e14 */
+        full_y = 0x0002c300, /* 256 B, e2 to e3 */
+        concat_y = 0x0002bf00, /* 1.0 KiB, e3 to e14 */
         p_tokens = 0x00000400, /* 1.0 KiB, persistent */
-        e5_y = 0x0002c700, /* 256 B, e5 to e6 */
-        e6_y = 0x0002c300, /* 1.0 KiB, e6 to e14 */
-        e8_y = 0x0002cb00, /* 256 B, e8 to e9 */
-        e9_y = 0x0002c700, /* 1.0 KiB, e9 to e14 */
-        e14_y = 0x02088b00, /* 4.0 KiB, e14 to e15b0 */
-        e15_y = 0x02070b00, /* 32.0 KiB, e15 to e17b3 */
-        e17_y = 0x02078b00, /* 32.0 KiB, e17 to e18b0 */
+        full_y_e5 = 0x0002c700, /* 256 B, e5 to e6 */
+        concat_y_e6 = 0x0002c300, /* 1.0 KiB, e6 to e14 */
+        full_y_e8 = 0x0002cb00, /* 256 B, e8 to e9 */
+        concat_y_e9 = 0x0002c700, /* 1.0 KiB, e9 to e14 */
+        concat_y_e14 = 0x02088b00, /* 4.0 KiB, e14 to e15b0 */
+        embed_y = 0x02070b00, /* 32.0 KiB, e15 to e17b3 */
+        up_y = 0x02078b00, /* 32.0 KiB, e17 to e18b0 */
         e17_workspace = 0x0002bf00, /* 32.0 MiB, e17 to e17 */
-        e19_y = 0x0202bf00, /* 128.0 KiB, e19 to e19b4 */
+        relu_y = up_y, /* e18, in its bytes */
+        down_y = 0x0202bf00, /* 128.0 KiB, e19 to e19b4 */
         e19_workspace = 0x0002bf00, /* 32.0 MiB, e19 to e19 */
-        e22b0_y = 0x0002c300, /* 256 B, e22b0 to e22 */
-        e22_loss = 0x0002c400, /* 256 B, e22 to m_loss */
-        e22_losses = 0x0002bf00, /* 1.0 KiB, e22 to e22 */
+        grad_seed_y = 0x0002c300, /* 256 B, e22b0 to e22 */
+        cross_entropy_dlogits = down_y, /* e22, in its bytes */
+        cross_entropy_loss = 0x0002c400, /* 256 B, e22 to m_loss */
+        cross_entropy_losses = 0x0002bf00, /* 1.0 KiB, e22 to e22 */
         p_targets = 0x00000900, /* 1.0 KiB, persistent */
-        e19b0_y = 0x02080b00, /* 32.0 KiB, e19b0 to e17b4 */
+        down_grad = 0x02080b00, /* 32.0 KiB, e19b0 to e17b4 */
         e19b0_workspace = 0x0002bf00, /* 32.0 MiB, e19b0 to e19b0 */
-        z0_grads = 0x0204bf00, /* 98.0 KiB, z0 to r0 */
+        root_grads = 0x0204bf00, /* 98.0 KiB, z0 to r0 */
         e19b3_workspace = 0x0002bf00, /* 32.0 MiB, e19b3 to e19b3 */
         e19b4_workspace = 0x0002bf00, /* 4.0 KiB, e19b4 to e19b4 */
-        e17b0_y = 0x0202bf00, /* 32.0 KiB, e17b0 to e15b0 */
+        relu_grad = down_grad, /* e18b0, in its bytes */
+        up_grad = 0x0202bf00, /* 32.0 KiB, e17b0 to e15b0 */
         e17b0_workspace = 0x0002bf00, /* 32.0 MiB, e17b0 to e17b0 */
         e17b3_workspace = 0x0002bf00, /* 32.0 MiB, e17b3 to e17b3 */
         e17b4_workspace = 0x0002bf00, /* 1.0 KiB, e17b4 to e17b4 */
         e15b0_workspace = 0x0002bf00, /* 11.2 KiB, e15b0 to e15b0 */
-        r0_y = 0x0002bf00, /* 49.0 KiB, r0 to u0 */
+        root_reduce_scatter = 0x0002bf00, /* 49.0 KiB, r0 to u0 */
         adam_step = 0x00000300, /* 256 B, persistent */
         n0_whole = 0x00038300, /* 256 B, n0 to clip */
         n0_workspace = 0x00038400, /* 256 B, n0 to n0 */
@@ -122,87 +125,88 @@ static void program_micro(sc_rank *r) {
         root_moment1 = 0x00013700, /* 49.0 KiB, persistent */
         root_moment2 = 0x0001fb00, /* 49.0 KiB, persistent */
         /* parameters and gradients in the buffers of their units */
-        embed_weight = g0f_y + 0LL,
-        up_weight = g0f_y + 8192LL,
-        up_bias = g0f_y + 16384LL,
-        down_weight = g0f_y + 16896LL,
-        down_bias = g0f_y + 49664LL,
-        down_weight_grad = z0_grads + 33792LL,
-        down_bias_grad = z0_grads + 99328LL,
-        up_weight_grad = z0_grads + 16384LL,
-        up_bias_grad = z0_grads + 32768LL,
-        embed_weight_grad = z0_grads + 0LL,
+        embed_weight = root_all_gather + 0LL,
+        up_weight = root_all_gather + 8192LL,
+        up_bias = root_all_gather + 16384LL,
+        down_weight = root_all_gather + 16896LL,
+        down_bias = root_all_gather + 49664LL,
+        down_weight_grad = root_grads + 33792LL,
+        down_bias_grad = root_grads + 99328LL,
+        up_weight_grad = root_grads + 16384LL,
+        up_bias_grad = root_grads + 32768LL,
+        embed_weight_grad = root_grads + 0LL,
     };
 
     /* ── forward · mlp ───────────────────────────────────────────────────────────────────── models/mlp.lua:30 ── */
-    sc_all_gather(r, g0f, GATHER, 0, T(BF16, g0f_y, 25088), T(BF16, root_wire, 12544));
+    sc_all_gather(r, g0f, GATHER, 0, T(BF16, root_all_gather, 25088), T(BF16, root_wire, 12544));
         /* g0f: 24.5 KiB on the wire, mlp.lua:30 */
     RUN(zero, m_zero, COMPUTE, .state = T(FP32, p_metrics, 64)); /* m_zero: 256 B, mlp.lua:43 */
-    RUN(full, e2, COMPUTE, .y = T(INT32, e2_y, 8, 1)); /* e2: 32 B, mlp.lua:20 */
-    RUN(concat, e3, COMPUTE, .y = T(INT32, e3_y, 8, 32), .x = {T(INT32, e2_y, 8, 1),
+    RUN(full, e2, COMPUTE, .y = T(INT32, full_y, 8, 1)); /* e2: 32 B, mlp.lua:20 */
+    RUN(concat, e3, COMPUTE, .y = T(INT32, concat_y, 8, 32), .x = {T(INT32, full_y, 8, 1),
         V(INT32, p_tokens, 2, SHAPE(8, 31), STRIDE(32, 1))}, .dim = 1); /* e3: 2.0 KiB, mlp.lua:20 */
-    RUN(full, e5, COMPUTE, .y = T(INT32, e5_y, 8, 2)); /* e5: 64 B, mlp.lua:20 */
-    RUN(concat, e6, COMPUTE, .y = T(INT32, e6_y, 8, 32), .x = {T(INT32, e5_y, 8, 2),
+    RUN(full, e5, COMPUTE, .y = T(INT32, full_y_e5, 8, 2)); /* e5: 64 B, mlp.lua:20 */
+    RUN(concat, e6, COMPUTE, .y = T(INT32, concat_y_e6, 8, 32), .x = {T(INT32, full_y_e5, 8, 2),
         V(INT32, p_tokens, 2, SHAPE(8, 30), STRIDE(32, 1))}, .dim = 1); /* e6: 2.0 KiB, mlp.lua:20 */
-    RUN(full, e8, COMPUTE, .y = T(INT32, e8_y, 8, 3)); /* e8: 96 B, mlp.lua:20 */
-    RUN(concat, e9, COMPUTE, .y = T(INT32, e9_y, 8, 32), .x = {T(INT32, e8_y, 8, 3),
+    RUN(full, e8, COMPUTE, .y = T(INT32, full_y_e8, 8, 3)); /* e8: 96 B, mlp.lua:20 */
+    RUN(concat, e9, COMPUTE, .y = T(INT32, concat_y_e9, 8, 32), .x = {T(INT32, full_y_e8, 8, 3),
         V(INT32, p_tokens, 2, SHAPE(8, 29), STRIDE(32, 1))}, .dim = 1); /* e9: 2.0 KiB, mlp.lua:20 */
-    RUN(concat, e14, COMPUTE, .y = T(INT32, e14_y, 8, 32, 4), .x = {T(INT32, p_tokens, 8, 32, 1),
-        T(INT32, e3_y, 8, 32, 1), T(INT32, e6_y, 8, 32, 1), T(INT32, e9_y, 8, 32, 1)}, .dim = 2);
+    RUN(concat, e14, COMPUTE, .y = T(INT32, concat_y_e14, 8, 32, 4), .x = {T(INT32, p_tokens, 8, 32, 1),
+        T(INT32, concat_y, 8, 32, 1), T(INT32, concat_y_e6, 8, 32, 1), T(INT32, concat_y_e9, 8, 32, 1)}, .dim = 2);
         /* e14: 8.0 KiB, mlp.lua:23 */
-    sc_wait(r, COMPUTE, g0f); /* all_gather mlp has written g0f_y */
-    RUN(embedding, e15, COMPUTE, .y = T(BF16, e15_y, 8, 32, 4, 16), .index = T(INT32, e14_y, 8, 32, 4),
+    sc_wait(r, COMPUTE, g0f); /* all_gather mlp has written root_all_gather */
+    RUN(embedding, e15, COMPUTE, .y = T(BF16, embed_y, 8, 32, 4, 16), .index = T(INT32, concat_y_e14, 8, 32, 4),
         .w = T(BF16, embed_weight, 256, 16)); /* e15 embed: 68.0 KiB, mlp.lua:23 */
-    RUN(matmul, e17, COMPUTE, .y = T(BF16, e17_y, 8, 32, 64), .a = T(BF16, e15_y, 8, 32, 64),
+    RUN(matmul, e17, COMPUTE, .y = T(BF16, up_y, 8, 32, 64), .a = T(BF16, embed_y, 8, 32, 64),
         .b = T(BF16, up_weight, 64, 64), .bias = T(BF16, up_bias, 64), .work = BYTES(e17_workspace, 33554432),
         .trans_b = true); /* e17 up: 2.1 MFLOP, mlp.lua:24 */
-    FUSED(relu, e18, COMPUTE, .y = {T(BF16, e17_y, 8, 32, 64)}, .x = {T(BF16, e17_y, 8, 32, 64)});
-        /* e18: relu, 64.0 KiB, mlp.lua:24 */
-    RUN(matmul, e19, COMPUTE, .y = T(BF16, e19_y, 8, 32, 256), .a = T(BF16, e17_y, 8, 32, 64),
+    FUSED(relu, e18, COMPUTE, .y = {T(BF16, relu_y, 8, 32, 64)}, .x = {T(BF16, up_y, 8, 32, 64)});
+        /* e18: relu, y in the bytes of x, 64.0 KiB, mlp.lua:24 */
+    RUN(matmul, e19, COMPUTE, .y = T(BF16, down_y, 8, 32, 256), .a = T(BF16, relu_y, 8, 32, 64),
         .b = T(BF16, down_weight, 256, 64), .bias = T(BF16, down_bias, 256), .work = BYTES(e19_workspace, 33554432),
         .trans_b = true); /* e19 down: 8.5 MFLOP, mlp.lua:24 */
 
     /* ── backward · mlp ──────────────────────────────────────────────────────────────────── models/mlp.lua:38 ── */
-    RUN(grad_seed, e22b0, COMPUTE, .y = T(FP32, e22b0_y)); /* e22b0: 4 B, mlp.lua:38 */
-    RUN(cross_entropy_grads, e22, COMPUTE, .dlogits = T(BF16, e19_y, 256, 256), .loss = T(FP32, e22_loss),
-        .losses = T(FP32, e22_losses, 256), .g = T(FP32, e22b0_y), .logits = T(BF16, e19_y, 256, 256),
-        .targets = T(INT32, p_targets, 256), .ignore = -100); /* e22: 258.0 KiB, mlp.lua:38 */
-    RUN(store, m_loss, COMPUTE, .value = T(FP32, e22_loss), .state = T(FP32, p_metrics, 64));
+    RUN(grad_seed, e22b0, COMPUTE, .y = T(FP32, grad_seed_y)); /* e22b0: 4 B, mlp.lua:38 */
+    RUN(cross_entropy_grads, e22, COMPUTE, .dlogits = T(BF16, cross_entropy_dlogits, 256, 256),
+        .loss = T(FP32, cross_entropy_loss), .losses = T(FP32, cross_entropy_losses, 256), .g = T(FP32, grad_seed_y),
+        .logits = T(BF16, down_y, 256, 256), .targets = T(INT32, p_targets, 256), .ignore = -100);
+        /* e22: dlogits in the bytes of logits, 258.0 KiB, mlp.lua:38 */
+    RUN(store, m_loss, COMPUTE, .value = T(FP32, cross_entropy_loss), .state = T(FP32, p_metrics, 64));
         /* m_loss: 8 B, mlp.lua:43 */
     sc_wait(r, REDUCE, m_loss); /* store mlp has written p_metrics */
     sc_all_reduce(r, m_sum, REDUCE, 2, T(FP32, p_metrics, 64)); /* m_sum: 256 B on the wire, mlp.lua:43 */
-    RUN(matmul, e19b0, COMPUTE, .y = T(BF16, e19b0_y, 8, 32, 64), .a = T(BF16, e19_y, 8, 32, 256),
-        .b = T(BF16, down_weight, 256, 64), .work = BYTES(e19b0_workspace, 33554432));
-        /* e19b0 down: 8.4 MFLOP, mlp.lua:24 */
-    RUN(zero_gaps, z0, COMPUTE, .y = {T(FP32, z0_grads + 33024LL, 192)}); /* z0: 768 B, mlp.lua:30 */
-    RUN(matmul, e19b3, COMPUTE, .y = T(FP32, down_weight_grad, 256, 64), .a = T(BF16, e19_y, 256, 256),
-        .b = T(BF16, e17_y, 256, 64), .work = BYTES(e19b3_workspace, 33554432), .trans_a = true);
-        /* e19b3 down: 8.4 MFLOP, mlp.lua:24 */
-    RUN(sum, e19b4, COMPUTE, .y = T(FP32, down_bias_grad, 256), .x = T(BF16, e19_y, 8, 32, 256),
+    RUN(matmul, e19b0, COMPUTE, .y = T(BF16, down_grad, 8, 32, 64),
+        .a = T(BF16, cross_entropy_dlogits, 8, 32, 256), .b = T(BF16, down_weight, 256, 64),
+        .work = BYTES(e19b0_workspace, 33554432)); /* e19b0 down: 8.4 MFLOP, mlp.lua:24 */
+    RUN(zero_gaps, z0, COMPUTE, .y = {T(FP32, root_grads + 33024LL, 192)}); /* z0: 768 B, mlp.lua:30 */
+    RUN(matmul, e19b3, COMPUTE, .y = T(FP32, down_weight_grad, 256, 64),
+        .a = T(BF16, cross_entropy_dlogits, 256, 256), .b = T(BF16, relu_y, 256, 64),
+        .work = BYTES(e19b3_workspace, 33554432), .trans_a = true); /* e19b3 down: 8.4 MFLOP, mlp.lua:24 */
+    RUN(sum, e19b4, COMPUTE, .y = T(FP32, down_bias_grad, 256), .x = T(BF16, cross_entropy_dlogits, 8, 32, 256),
         .work = BYTES(e19b4_workspace, 4096), .over = 3); /* e19b4 down: 129.0 KiB, mlp.lua:24 */
-    FUSED(relu_grad, e18b0, COMPUTE, .y = {T(BF16, e19b0_y, 8, 32, 64)}, .x = {T(BF16, e19b0_y, 8, 32, 64),
-        T(BF16, e17_y, 8, 32, 64)}); /* e18b0: relu_grad, 96.0 KiB, mlp.lua:24 */
-    RUN(matmul, e17b0, COMPUTE, .y = T(BF16, e17b0_y, 8, 32, 64), .a = T(BF16, e19b0_y, 8, 32, 64),
+    FUSED(relu_grad, e18b0, COMPUTE, .y = {T(BF16, relu_grad, 8, 32, 64)}, .x = {T(BF16, down_grad, 8, 32, 64),
+        T(BF16, relu_y, 8, 32, 64)}); /* e18b0: relu_grad, y in the bytes of x[0], 96.0 KiB, mlp.lua:24 */
+    RUN(matmul, e17b0, COMPUTE, .y = T(BF16, up_grad, 8, 32, 64), .a = T(BF16, relu_grad, 8, 32, 64),
         .b = T(BF16, up_weight, 64, 64), .work = BYTES(e17b0_workspace, 33554432));
         /* e17b0 up: 2.1 MFLOP, mlp.lua:24 */
-    RUN(matmul, e17b3, COMPUTE, .y = T(FP32, up_weight_grad, 64, 64), .a = T(BF16, e19b0_y, 256, 64),
-        .b = T(BF16, e15_y, 256, 64), .work = BYTES(e17b3_workspace, 33554432), .trans_a = true);
+    RUN(matmul, e17b3, COMPUTE, .y = T(FP32, up_weight_grad, 64, 64), .a = T(BF16, relu_grad, 256, 64),
+        .b = T(BF16, embed_y, 256, 64), .work = BYTES(e17b3_workspace, 33554432), .trans_a = true);
         /* e17b3 up: 2.1 MFLOP, mlp.lua:24 */
-    RUN(sum, e17b4, COMPUTE, .y = T(FP32, up_bias_grad, 64), .x = T(BF16, e19b0_y, 8, 32, 64),
+    RUN(sum, e17b4, COMPUTE, .y = T(FP32, up_bias_grad, 64), .x = T(BF16, relu_grad, 8, 32, 64),
         .work = BYTES(e17b4_workspace, 1024), .over = 3); /* e17b4 up: 32.2 KiB, mlp.lua:24 */
     RUN(embedding_grad, e15b0, COMPUTE, .dw = T(FP32, embed_weight_grad, 256, 16),
-        .index = T(INT32, e14_y, 8, 32, 4), .g = T(BF16, e17b0_y, 8, 32, 4, 16),
+        .index = T(INT32, concat_y_e14, 8, 32, 4), .g = T(BF16, up_grad, 8, 32, 4, 16),
         .work = BYTES(e15b0_workspace, 11280), .rows = 256); /* e15b0 embed: 116.0 KiB, mlp.lua:23 */
     sc_wait(r, REDUCE, e15b0);
-        /* embedding_grad embed has written z0_grads;
-         * embedding_grad embed has written e15b0_workspace, whose bytes r0_y takes */
-    sc_reduce_scatter(r, r0, REDUCE, 0, T(FP32, r0_y, 12544), T(FP32, z0_grads, 25088));
+        /* embedding_grad embed has written root_grads;
+         * embedding_grad embed has written e15b0_workspace, whose bytes root_reduce_scatter takes */
+    sc_reduce_scatter(r, r0, REDUCE, 0, T(FP32, root_reduce_scatter, 12544), T(FP32, root_grads, 25088));
         /* r0: 49.0 KiB on the wire, mlp.lua:30 */
 
     /* ── optimizer · mlp ─────────────────────────────────────────────────────────────────── models/mlp.lua:43 ── */
     RUN(count_step, count, COMPUTE, .step = T(INT64, adam_step, 1)); /* count: 8 B, mlp.lua:43 */
-    sc_wait(r, COMPUTE, r0); /* reduce_scatter mlp has written r0_y */
-    RUN(sum_squares, n0, COMPUTE, .y = T(FP32, n0_whole, 1), .x = T(FP32, r0_y, 12544),
+    sc_wait(r, COMPUTE, r0); /* reduce_scatter mlp has written root_reduce_scatter */
+    RUN(sum_squares, n0, COMPUTE, .y = T(FP32, n0_whole, 1), .x = T(FP32, root_reduce_scatter, 12544),
         .work = BYTES(n0_workspace, 16)); /* n0: 49.0 KiB, mlp.lua:30 */
     sc_wait(r, REDUCE, n0); /* sum_squares mlp has written n0_whole */
     sc_all_reduce(r, norm_sum, REDUCE, 0, T(FP32, n0_whole, 1)); /* norm_sum: 4 B on the wire, mlp.lua:43 */
@@ -211,7 +215,7 @@ static void program_micro(sc_rank *r) {
         .norm = T(FP32, clip_norm, 1), .squares = T(FP32, n0_whole, 1)); /* clip: 12 B, mlp.lua:43 */
     RUN(store, m_norm, COMPUTE, .value = T(FP32, clip_norm, 1), .state = T(FP32, p_metrics, 64), .at = 1);
         /* m_norm: 8 B, mlp.lua:43 */
-    RUN(adam, u0, COMPUTE, .grad = T(FP32, r0_y, 12544), .master = T(FP32, root_master, 12544),
+    RUN(adam, u0, COMPUTE, .grad = T(FP32, root_reduce_scatter, 12544), .master = T(FP32, root_master, 12544),
         .coefficient = T(FP32, clip_coefficient, 1), .m = T(FP32, root_moment1, 12544),
         .v = T(FP32, root_moment2, 12544), .step = T(INT64, adam_step, 1), .wire = T(BF16, root_wire, 12544),
         .decoupled = true, .slice = 12544, .slices = 2, .table = micro_u0_table, .ntable = 6);
@@ -221,66 +225,68 @@ static void program_micro(sc_rank *r) {
 static void program_eval(sc_rank *r) {
     enum { g0f, m_zero, e2, e3, e5, e6, e8, e9, e14, e15, e17, e18, e19, e22, m_loss, m_sum };
     enum { /* where each storage begins; its size, the first and the last event that touch it */
-        g0f_y = 0x0204bf00, /* 49.0 KiB, g0f to e19 */
+        root_all_gather = 0x0204bf00, /* 49.0 KiB, g0f to e19 */
         root_wire = 0x0000d500, /* 24.5 KiB, persistent */
         p_metrics = 0x00000000, /* 256 B, persistent */
-        e2_y = 0x0002bf00, /* 256 B, e2 to e3 */
-        e3_y = 0x0002cf00, /* 1.0 KiB, e3 to e14 */
+        full_y = 0x0002bf00, /* 256 B, e2 to e3 */
+        concat_y = 0x0002cf00, /* 1.0 KiB, e3 to e14 */
         p_tokens = 0x00000400, /* 1.0 KiB, persistent */
-        e5_y = 0x0002bf00, /* 256 B, e5 to e6 */
-        e6_y = 0x0002d300, /* 1.0 KiB, e6 to e14 */
-        e8_y = 0x0002bf00, /* 256 B, e8 to e9 */
-        e9_y = 0x0002d700, /* 1.0 KiB, e9 to e14 */
-        e14_y = 0x0002bf00, /* 4.0 KiB, e14 to e15 */
-        e15_y = 0x0202bf00, /* 32.0 KiB, e15 to e17 */
-        e17_y = 0x02058300, /* 32.0 KiB, e17 to e19 */
+        full_y_e5 = 0x0002bf00, /* 256 B, e5 to e6 */
+        concat_y_e6 = 0x0002d300, /* 1.0 KiB, e6 to e14 */
+        full_y_e8 = 0x0002bf00, /* 256 B, e8 to e9 */
+        concat_y_e9 = 0x0002d700, /* 1.0 KiB, e9 to e14 */
+        concat_y_e14 = 0x0002bf00, /* 4.0 KiB, e14 to e15 */
+        embed_y = 0x0202bf00, /* 32.0 KiB, e15 to e17 */
+        up_y = 0x02058300, /* 32.0 KiB, e17 to e19 */
         e17_workspace = 0x0002bf00, /* 32.0 MiB, e17 to e17 */
-        e19_y = 0x0202bf00, /* 128.0 KiB, e19 to e22 */
+        relu_y = up_y, /* e18, in its bytes */
+        down_y = 0x0202bf00, /* 128.0 KiB, e19 to e22 */
         e19_workspace = 0x0002bf00, /* 32.0 MiB, e19 to e19 */
-        e22_loss = 0x0002cb00, /* 256 B, e22 to m_loss */
-        e22_most = 0x0002bf00, /* 1.0 KiB, e22 to e22 */
-        e22_rest = 0x0002c300, /* 1.0 KiB, e22 to e22 */
+        cross_entropy_loss = 0x0002cb00, /* 256 B, e22 to m_loss */
+        cross_entropy_most = 0x0002bf00, /* 1.0 KiB, e22 to e22 */
+        cross_entropy_rest = 0x0002c300, /* 1.0 KiB, e22 to e22 */
         p_targets = 0x00000900, /* 1.0 KiB, persistent */
         e22_workspace = 0x0002c700, /* 1.0 KiB, e22 to e22 */
         /* parameters and gradients in the buffers of their units */
-        embed_weight = g0f_y + 0LL,
-        up_weight = g0f_y + 8192LL,
-        up_bias = g0f_y + 16384LL,
-        down_weight = g0f_y + 16896LL,
-        down_bias = g0f_y + 49664LL,
+        embed_weight = root_all_gather + 0LL,
+        up_weight = root_all_gather + 8192LL,
+        up_bias = root_all_gather + 16384LL,
+        down_weight = root_all_gather + 16896LL,
+        down_bias = root_all_gather + 49664LL,
     };
 
     /* ── forward · mlp ───────────────────────────────────────────────────────────────────── models/mlp.lua:30 ── */
-    sc_all_gather(r, g0f, GATHER, 0, T(BF16, g0f_y, 25088), T(BF16, root_wire, 12544));
+    sc_all_gather(r, g0f, GATHER, 0, T(BF16, root_all_gather, 25088), T(BF16, root_wire, 12544));
         /* g0f: 24.5 KiB on the wire, mlp.lua:30 */
     RUN(zero, m_zero, COMPUTE, .state = T(FP32, p_metrics, 64)); /* m_zero: 256 B, mlp.lua:43 */
-    RUN(full, e2, COMPUTE, .y = T(INT32, e2_y, 8, 1)); /* e2: 32 B, mlp.lua:20 */
-    RUN(concat, e3, COMPUTE, .y = T(INT32, e3_y, 8, 32), .x = {T(INT32, e2_y, 8, 1),
+    RUN(full, e2, COMPUTE, .y = T(INT32, full_y, 8, 1)); /* e2: 32 B, mlp.lua:20 */
+    RUN(concat, e3, COMPUTE, .y = T(INT32, concat_y, 8, 32), .x = {T(INT32, full_y, 8, 1),
         V(INT32, p_tokens, 2, SHAPE(8, 31), STRIDE(32, 1))}, .dim = 1); /* e3: 2.0 KiB, mlp.lua:20 */
-    RUN(full, e5, COMPUTE, .y = T(INT32, e5_y, 8, 2)); /* e5: 64 B, mlp.lua:20 */
-    RUN(concat, e6, COMPUTE, .y = T(INT32, e6_y, 8, 32), .x = {T(INT32, e5_y, 8, 2),
+    RUN(full, e5, COMPUTE, .y = T(INT32, full_y_e5, 8, 2)); /* e5: 64 B, mlp.lua:20 */
+    RUN(concat, e6, COMPUTE, .y = T(INT32, concat_y_e6, 8, 32), .x = {T(INT32, full_y_e5, 8, 2),
         V(INT32, p_tokens, 2, SHAPE(8, 30), STRIDE(32, 1))}, .dim = 1); /* e6: 2.0 KiB, mlp.lua:20 */
-    RUN(full, e8, COMPUTE, .y = T(INT32, e8_y, 8, 3)); /* e8: 96 B, mlp.lua:20 */
-    RUN(concat, e9, COMPUTE, .y = T(INT32, e9_y, 8, 32), .x = {T(INT32, e8_y, 8, 3),
+    RUN(full, e8, COMPUTE, .y = T(INT32, full_y_e8, 8, 3)); /* e8: 96 B, mlp.lua:20 */
+    RUN(concat, e9, COMPUTE, .y = T(INT32, concat_y_e9, 8, 32), .x = {T(INT32, full_y_e8, 8, 3),
         V(INT32, p_tokens, 2, SHAPE(8, 29), STRIDE(32, 1))}, .dim = 1); /* e9: 2.0 KiB, mlp.lua:20 */
-    RUN(concat, e14, COMPUTE, .y = T(INT32, e14_y, 8, 32, 4), .x = {T(INT32, p_tokens, 8, 32, 1),
-        T(INT32, e3_y, 8, 32, 1), T(INT32, e6_y, 8, 32, 1), T(INT32, e9_y, 8, 32, 1)}, .dim = 2);
+    RUN(concat, e14, COMPUTE, .y = T(INT32, concat_y_e14, 8, 32, 4), .x = {T(INT32, p_tokens, 8, 32, 1),
+        T(INT32, concat_y, 8, 32, 1), T(INT32, concat_y_e6, 8, 32, 1), T(INT32, concat_y_e9, 8, 32, 1)}, .dim = 2);
         /* e14: 8.0 KiB, mlp.lua:23 */
-    sc_wait(r, COMPUTE, g0f); /* all_gather mlp has written g0f_y */
-    RUN(embedding, e15, COMPUTE, .y = T(BF16, e15_y, 8, 32, 4, 16), .index = T(INT32, e14_y, 8, 32, 4),
+    sc_wait(r, COMPUTE, g0f); /* all_gather mlp has written root_all_gather */
+    RUN(embedding, e15, COMPUTE, .y = T(BF16, embed_y, 8, 32, 4, 16), .index = T(INT32, concat_y_e14, 8, 32, 4),
         .w = T(BF16, embed_weight, 256, 16)); /* e15 embed: 68.0 KiB, mlp.lua:23 */
-    RUN(matmul, e17, COMPUTE, .y = T(BF16, e17_y, 8, 32, 64), .a = T(BF16, e15_y, 8, 32, 64),
+    RUN(matmul, e17, COMPUTE, .y = T(BF16, up_y, 8, 32, 64), .a = T(BF16, embed_y, 8, 32, 64),
         .b = T(BF16, up_weight, 64, 64), .bias = T(BF16, up_bias, 64), .work = BYTES(e17_workspace, 33554432),
         .trans_b = true); /* e17 up: 2.1 MFLOP, mlp.lua:24 */
-    FUSED(relu, e18, COMPUTE, .y = {T(BF16, e17_y, 8, 32, 64)}, .x = {T(BF16, e17_y, 8, 32, 64)});
-        /* e18: relu, 64.0 KiB, mlp.lua:24 */
-    RUN(matmul, e19, COMPUTE, .y = T(BF16, e19_y, 8, 32, 256), .a = T(BF16, e17_y, 8, 32, 64),
+    FUSED(relu, e18, COMPUTE, .y = {T(BF16, relu_y, 8, 32, 64)}, .x = {T(BF16, up_y, 8, 32, 64)});
+        /* e18: relu, y in the bytes of x, 64.0 KiB, mlp.lua:24 */
+    RUN(matmul, e19, COMPUTE, .y = T(BF16, down_y, 8, 32, 256), .a = T(BF16, relu_y, 8, 32, 64),
         .b = T(BF16, down_weight, 256, 64), .bias = T(BF16, down_bias, 256), .work = BYTES(e19_workspace, 33554432),
         .trans_b = true); /* e19 down: 8.5 MFLOP, mlp.lua:24 */
-    RUN(cross_entropy, e22, COMPUTE, .loss = T(FP32, e22_loss), .most = T(FP32, e22_most, 256),
-        .rest = T(FP32, e22_rest, 256), .logits = T(BF16, e19_y, 256, 256), .targets = T(INT32, p_targets, 256),
-        .work = BYTES(e22_workspace, 1024), .ignore = -100); /* e22: 131.0 KiB, mlp.lua:38 */
-    RUN(store, m_loss, COMPUTE, .value = T(FP32, e22_loss), .state = T(FP32, p_metrics, 64));
+    RUN(cross_entropy, e22, COMPUTE, .loss = T(FP32, cross_entropy_loss), .most = T(FP32, cross_entropy_most, 256),
+        .rest = T(FP32, cross_entropy_rest, 256), .logits = T(BF16, down_y, 256, 256),
+        .targets = T(INT32, p_targets, 256), .work = BYTES(e22_workspace, 1024), .ignore = -100);
+        /* e22: 131.0 KiB, mlp.lua:38 */
+    RUN(store, m_loss, COMPUTE, .value = T(FP32, cross_entropy_loss), .state = T(FP32, p_metrics, 64));
         /* m_loss: 8 B, mlp.lua:43 */
     sc_wait(r, REDUCE, m_loss); /* store mlp has written p_metrics */
     sc_all_reduce(r, m_sum, REDUCE, 2, T(FP32, p_metrics, 64)); /* m_sum: 256 B on the wire, mlp.lua:43 */
@@ -289,57 +295,58 @@ static void program_eval(sc_rank *r) {
 static void program_sample(sc_rank *r) {
     enum { g0f, e2, e3, e5, e6, e8, e9, e14, e15, e17, e18, e19, logits };
     enum { /* where each storage begins; its size, the first and the last event that touch it */
-        g0f_y = 0x0202bf00, /* 49.0 KiB, g0f to e19 */
+        root_all_gather = 0x0202bf00, /* 49.0 KiB, g0f to e19 */
         root_wire = 0x0000d500, /* 24.5 KiB, persistent */
-        e2_y = 0x0002bf00, /* 256 B, e2 to e3 */
-        e3_y = 0x0002c100, /* 256 B, e3 to e14 */
+        full_y = 0x0002bf00, /* 256 B, e2 to e3 */
+        concat_y = 0x0002c100, /* 256 B, e3 to e14 */
         sample_tokens = 0x00000800, /* 256 B, persistent */
-        e5_y = 0x0002bf00, /* 256 B, e5 to e6 */
-        e6_y = 0x0002c200, /* 256 B, e6 to e14 */
-        e8_y = 0x0002bf00, /* 256 B, e8 to e9 */
-        e9_y = 0x0002c300, /* 256 B, e9 to e14 */
-        e14_y = 0x0002bf00, /* 512 B, e14 to e15 */
-        e15_y = 0x02038300, /* 4.0 KiB, e15 to e17 */
-        e17_y = 0x0203c300, /* 4.0 KiB, e17 to e19 */
+        full_y_e5 = 0x0002bf00, /* 256 B, e5 to e6 */
+        concat_y_e6 = 0x0002c200, /* 256 B, e6 to e14 */
+        full_y_e8 = 0x0002bf00, /* 256 B, e8 to e9 */
+        concat_y_e9 = 0x0002c300, /* 256 B, e9 to e14 */
+        concat_y_e14 = 0x0002bf00, /* 512 B, e14 to e15 */
+        embed_y = 0x02038300, /* 4.0 KiB, e15 to e17 */
+        up_y = 0x0203c300, /* 4.0 KiB, e17 to e19 */
         e17_workspace = 0x0002bf00, /* 32.0 MiB, e17 to e17 */
-        e19_y = 0x02038300, /* 16.0 KiB, e19 to logits */
+        relu_y = up_y, /* e18, in its bytes */
+        down_y = 0x02038300, /* 16.0 KiB, e19 to logits */
         e19_workspace = 0x0002bf00, /* 32.0 MiB, e19 to e19 */
         p_logits = 0x00000d00, /* 1.0 KiB, persistent */
         /* parameters and gradients in the buffers of their units */
-        embed_weight = g0f_y + 0LL,
-        up_weight = g0f_y + 8192LL,
-        up_bias = g0f_y + 16384LL,
-        down_weight = g0f_y + 16896LL,
-        down_bias = g0f_y + 49664LL,
+        embed_weight = root_all_gather + 0LL,
+        up_weight = root_all_gather + 8192LL,
+        up_bias = root_all_gather + 16384LL,
+        down_weight = root_all_gather + 16896LL,
+        down_bias = root_all_gather + 49664LL,
     };
 
     /* ── forward · mlp ───────────────────────────────────────────────────────────────────── models/mlp.lua:30 ── */
-    sc_all_gather(r, g0f, GATHER, 0, T(BF16, g0f_y, 25088), T(BF16, root_wire, 12544));
+    sc_all_gather(r, g0f, GATHER, 0, T(BF16, root_all_gather, 25088), T(BF16, root_wire, 12544));
         /* g0f: 24.5 KiB on the wire, mlp.lua:30 */
-    RUN(full, e2, COMPUTE, .y = T(INT32, e2_y, 1, 1)); /* e2: 4 B, mlp.lua:20 */
-    RUN(concat, e3, COMPUTE, .y = T(INT32, e3_y, 1, 32), .x = {T(INT32, e2_y, 1, 1),
+    RUN(full, e2, COMPUTE, .y = T(INT32, full_y, 1, 1)); /* e2: 4 B, mlp.lua:20 */
+    RUN(concat, e3, COMPUTE, .y = T(INT32, concat_y, 1, 32), .x = {T(INT32, full_y, 1, 1),
         T(INT32, sample_tokens, 1, 31)}, .dim = 1); /* e3: 256 B, mlp.lua:20 */
-    RUN(full, e5, COMPUTE, .y = T(INT32, e5_y, 1, 2)); /* e5: 8 B, mlp.lua:20 */
-    RUN(concat, e6, COMPUTE, .y = T(INT32, e6_y, 1, 32), .x = {T(INT32, e5_y, 1, 2),
+    RUN(full, e5, COMPUTE, .y = T(INT32, full_y_e5, 1, 2)); /* e5: 8 B, mlp.lua:20 */
+    RUN(concat, e6, COMPUTE, .y = T(INT32, concat_y_e6, 1, 32), .x = {T(INT32, full_y_e5, 1, 2),
         T(INT32, sample_tokens, 1, 30)}, .dim = 1); /* e6: 256 B, mlp.lua:20 */
-    RUN(full, e8, COMPUTE, .y = T(INT32, e8_y, 1, 3)); /* e8: 12 B, mlp.lua:20 */
-    RUN(concat, e9, COMPUTE, .y = T(INT32, e9_y, 1, 32), .x = {T(INT32, e8_y, 1, 3),
+    RUN(full, e8, COMPUTE, .y = T(INT32, full_y_e8, 1, 3)); /* e8: 12 B, mlp.lua:20 */
+    RUN(concat, e9, COMPUTE, .y = T(INT32, concat_y_e9, 1, 32), .x = {T(INT32, full_y_e8, 1, 3),
         T(INT32, sample_tokens, 1, 29)}, .dim = 1); /* e9: 256 B, mlp.lua:20 */
-    RUN(concat, e14, COMPUTE, .y = T(INT32, e14_y, 1, 32, 4), .x = {T(INT32, sample_tokens, 1, 32, 1),
-        T(INT32, e3_y, 1, 32, 1), T(INT32, e6_y, 1, 32, 1), T(INT32, e9_y, 1, 32, 1)}, .dim = 2);
+    RUN(concat, e14, COMPUTE, .y = T(INT32, concat_y_e14, 1, 32, 4), .x = {T(INT32, sample_tokens, 1, 32, 1),
+        T(INT32, concat_y, 1, 32, 1), T(INT32, concat_y_e6, 1, 32, 1), T(INT32, concat_y_e9, 1, 32, 1)}, .dim = 2);
         /* e14: 1.0 KiB, mlp.lua:23 */
-    sc_wait(r, COMPUTE, g0f); /* all_gather mlp has written g0f_y */
-    RUN(embedding, e15, COMPUTE, .y = T(BF16, e15_y, 1, 32, 4, 16), .index = T(INT32, e14_y, 1, 32, 4),
+    sc_wait(r, COMPUTE, g0f); /* all_gather mlp has written root_all_gather */
+    RUN(embedding, e15, COMPUTE, .y = T(BF16, embed_y, 1, 32, 4, 16), .index = T(INT32, concat_y_e14, 1, 32, 4),
         .w = T(BF16, embed_weight, 256, 16)); /* e15 embed: 8.5 KiB, mlp.lua:23 */
-    RUN(matmul, e17, COMPUTE, .y = T(BF16, e17_y, 1, 32, 64), .a = T(BF16, e15_y, 1, 32, 64),
+    RUN(matmul, e17, COMPUTE, .y = T(BF16, up_y, 1, 32, 64), .a = T(BF16, embed_y, 1, 32, 64),
         .b = T(BF16, up_weight, 64, 64), .bias = T(BF16, up_bias, 64), .work = BYTES(e17_workspace, 33554432),
         .trans_b = true); /* e17 up: 264.2 kFLOP, mlp.lua:24 */
-    FUSED(relu, e18, COMPUTE, .y = {T(BF16, e17_y, 1, 32, 64)}, .x = {T(BF16, e17_y, 1, 32, 64)});
-        /* e18: relu, 8.0 KiB, mlp.lua:24 */
-    RUN(matmul, e19, COMPUTE, .y = T(BF16, e19_y, 1, 32, 256), .a = T(BF16, e17_y, 1, 32, 64),
+    FUSED(relu, e18, COMPUTE, .y = {T(BF16, relu_y, 1, 32, 64)}, .x = {T(BF16, up_y, 1, 32, 64)});
+        /* e18: relu, y in the bytes of x, 8.0 KiB, mlp.lua:24 */
+    RUN(matmul, e19, COMPUTE, .y = T(BF16, down_y, 1, 32, 256), .a = T(BF16, relu_y, 1, 32, 64),
         .b = T(BF16, down_weight, 256, 64), .bias = T(BF16, down_bias, 256), .work = BYTES(e19_workspace, 33554432),
         .trans_b = true); /* e19 down: 1.1 MFLOP, mlp.lua:24 */
-    RUN(pick, logits, COMPUTE, .logits = T(BF16, e19_y, 1, 32, 256), .state = T(FP32, p_logits, 256));
+    RUN(pick, logits, COMPUTE, .logits = T(BF16, down_y, 1, 32, 256), .state = T(FP32, p_logits, 256));
         /* logits: 1.5 KiB, mlp.lua:43 */
 }
 
