@@ -70,12 +70,13 @@ static int event_before(const Order *o, int e) { /* a pinned one; -1: none */
     return e > 0 ? o->home[e - 1] : -1;
 }
 
-static void begin_after(Order *o, int e, int start) {
-    o->limited[e] = true;
+/* limited: by event, a limit says from when on it may be issued. */
+static void begin_after(Order *o, bool *limited, int e, int start) {
+    limited[e] = true;
     if (start < e)
         order_add(o, start, e);
     else
-        push(&o->sequence, o->a, ((Edge){start, e}));
+        order_add_sequence(o, start, e);
 }
 
 /* ── prefetch lists: where a unit begins, the gathers of those that it lists may ────────────────────────────── */
@@ -120,7 +121,7 @@ static int *listed_starts(const Order *o, const Unshards *uses) {
 
 /* The gathers of a use begin once enough uses before it are over, of depth 0 when their turn has come; what they gather
  * from is fetched one use earlier. */
-static void limit_units(Order *o) {
+static void limit_units(Order *o, bool *limited) {
     Unshards uses = find_unshards(o);
     Releases over = {0};
     for (int i = 0; i < uses.n; i++) push(&over, o->a, ((Release){uses.at[i].last_use, 1}));
@@ -137,11 +138,11 @@ static void limit_units(Order *o) {
         }
         for (int e = u->event; e <= u->last_event; e++) {
             if (!unshards(o, e)) continue;
-            begin_after(o, e, start);
+            begin_after(o, limited, e, start);
             for (int k = o->pred.at[e]; k < o->pred.at[e + 1]; k++) {
                 int f = o->pred.event[k];
                 if (order_purpose(o, f) == TO_FETCH_SHARD && o->first[order_written(o, f)] == f)
-                    begin_after(o, f, feed);
+                    begin_after(o, limited, f, feed);
             }
         }
     }
@@ -168,7 +169,7 @@ static bool buffer_of(const Order *o, int e, Buffer *b) {
 
 /* For reduces the edges are tight ones, unless updates are streamed: those need the room. Nothing that the backward
  * reads is fetched in the forward: it would take the memory that the offload has freed. */
-static void limit_buffers(Order *o, Stream stream) {
+static void limit_buffers(Order *o, bool *limited, Stream stream) {
     Releases over = {0};
     Buffers all = {0};
     int64_t largest = 1;
@@ -189,22 +190,22 @@ static void limit_buffers(Order *o, Stream stream) {
         int start = trigger(&over, b->before, b->amount, limit * largest);
         bool forward = stream != FETCH || order_phase(o, b->begin) == FORWARD || forward_end > b->begin;
         if (!forward && start < forward_end) start = forward_end;
-        if (stream == REDUCE && start >= 0 && !o->nstreamed)
-            push(&o->tight, o->a, ((Edge){start, b->begin}));
+        if (stream == REDUCE && start >= 0 && !streamed_any(o))
+            order_add_tight(o, start, b->begin);
         else
-            begin_after(o, b->begin, start);
+            begin_after(o, limited, b->begin, start);
     }
 }
 
 /* Gathers and fetches that no limit counts stand where the graph has them. */
 void order_limit_in_flight(Order *o) {
-    limit_units(o);
-    limit_buffers(o, FETCH);
-    limit_buffers(o, REDUCE);
-    limit_buffers(o, OFFLOAD);
+    bool *limited = NEW_ARRAY(o->a, bool, o->p->n + 1);
+    limit_units(o, limited);
+    limit_buffers(o, limited, FETCH);
+    limit_buffers(o, limited, REDUCE);
+    limit_buffers(o, limited, OFFLOAD);
     for (int e = 0; e < o->p->n; e++) {
         bool early = order_stream(o, e) == FETCH || order_stream(o, e) == GATHER;
-        if (!early || o->limited[e] || order_purpose(o, e) == TO_FETCH_STREAMED || o->home[e] < 0) continue;
-        push(&o->sequence, o->a, ((Edge){o->home[e], e}));
+        if (early && !limited[e] && order_purpose(o, e) != TO_FETCH_STREAMED) order_add_sequence(o, o->home[e], e);
     }
 }

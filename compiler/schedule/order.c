@@ -8,6 +8,36 @@
 #include <math.h>
 #include <stdlib.h>
 
+typedef struct {
+    double key; /* the smallest comes first */
+    int event;
+} Entry;
+typedef struct {
+    Entry *at;
+    int n;
+} Heap;
+
+/* The state of the walk over the pinned events. */
+typedef struct {
+    Order *o;
+    Progress so_far;
+    Links needs, allows; /* all edges, by target and by source */
+    int norder, ntight;  /* how many edges of Order there are before any walk */
+    int nreduces;
+    bool *at_end;        /* by event: it waits for the end, to run beside the last reduces */
+    int *missing;        /* how many of its needs have not been issued */
+    int *issue, nissued; /* the issue order so far */
+    IssueRule *rule;     /* by event: why it is issued where it is, */
+    int *other;          /* and the event that this is about, or -1 */
+    int *place;          /* pinned events issued before an event; npinned + 1: at the end */
+    int last_reduce;     /* place of the last gradient's reduce */
+    double *ended;       /* by then an event surely has */
+    double *chain_free;  /* by chain of collectives: by then the last of them has */
+    Heap ready, waiting; /* may be issued; wait for a time */
+    Heap ending, due;    /* by when they surely have ended; by when the timeline says so */
+    VEC(int) behind;     /* wait for the next reduce, or the end */
+} Walk;
+
 /* ── indices ───────────────────────────────────────────────────────────────────────────────────────────────────── */
 static Links links_of(const Order *o, const Edges *const *lists, int nlists, bool by_target) {
     int n = o->p->n, total = 0;
@@ -77,48 +107,54 @@ static double time_now(const Order *o) {
     return o->t->free[COMPUTE];
 }
 
-static bool over(const Order *o) {
-    return o->now > o->npinned;
+static bool over(const Walk *w) {
+    return w->so_far.now > w->o->npinned;
+}
+
+static void because(Walk *w, int e, IssueRule rule, int other) {
+    w->rule[e] = rule;
+    w->other[e] = other;
 }
 
 /* An event is ready once all its needs have been issued, unless its policy makes it wait. An event that takes something
  * from host memory waits for the end of the backward. */
-static void admit(Order *o, int e) {
+static void admit(Walk *w, int e) {
+    Order *o = w->o;
     const PurposeRow *policy = order_policy(o, e);
     double time = 0;
     int surely = -1;
-    int behind = policy->earliest == REDUCE_UNDER_WAY && o->nreduces > 1 ? -1 : -2;
-    bool last = o->at_end[e];
+    int behind = policy->earliest == REDUCE_UNDER_WAY && w->nreduces > 1 ? -1 : -2;
+    bool last = w->at_end[e];
     for (int i = o->pred.at[e]; i < o->pred.at[e + 1] && policy->earliest == GRADIENT_HERE; i++) {
         int p = o->pred.event[i];
         Stream s = order_stream(o, p);
         if (order_purpose(o, p) == TO_REDUCE) {
-            if (o->ended[p] > time) surely = p;
-            time = fmax(time, o->ended[p]);
-            if (o->place[p] > behind) behind = o->place[p];
+            if (w->ended[p] > time) surely = p;
+            time = fmax(time, w->ended[p]);
+            if (w->place[p] > behind) behind = w->place[p];
         }
         last |= s != COMPUTE && !sc_stream_meets(s);
     }
-    if (!over(o) && (last || behind >= o->last_reduce)) {
-        order_because(o, e, last ? ISSUE_AT_END : ISSUE_BEHIND, -1);
-        push(&o->behind, o->a, e);
-    } else if (!over(o) && time > time_now(o)) {
-        order_because(o, e, ISSUE_SURE, surely);
-        heap_put(&o->waiting, time, e);
+    if (!over(w) && (last || behind >= w->last_reduce)) {
+        because(w, e, last ? ISSUE_AT_END : ISSUE_BEHIND, -1);
+        push(&w->behind, o->a, e);
+    } else if (!over(w) && time > time_now(o)) {
+        because(w, e, ISSUE_SURE, surely);
+        heap_put(&w->waiting, time, e);
     } else
-        heap_put(&o->ready, o->at_end[e] ? 0 : policy->priority, e);
+        heap_put(&w->ready, w->at_end[e] ? 0 : policy->priority, e);
 }
 
-static void admit_behind(Order *o, int reduce) { /* -1: the backward is over */
-    int n = o->behind.n;
-    o->behind.n = 0; /* admit may put an event back to where it was read, never beyond */
+static void admit_behind(Walk *w, int reduce) { /* -1: the backward is over */
+    int n = w->behind.n;
+    w->behind.n = 0; /* admit may put an event back to where it was read, never beyond */
     for (int i = 0; i < n; i++) {
-        int e = o->behind.at[i];
+        int e = w->behind.at[i];
         if (reduce < 0)
-            order_because(o, e, ISSUE_AT_END, -1);
-        else if (o->rule[e] == ISSUE_BEHIND)
-            o->other[e] = reduce;
-        admit(o, e);
+            because(w, e, ISSUE_AT_END, -1);
+        else if (w->rule[e] == ISSUE_BEHIND)
+            w->other[e] = reduce;
+        admit(w, e);
     }
 }
 
@@ -128,111 +164,118 @@ static IssueRule rule_of_edge(const Order *o, int from, int to) {
     return ISSUE_LIMITED;
 }
 
-static bool is_admitted(const Order *o, int e) { /* once nothing is missing; others have an issuer of their own */
-    return !order_pinned(o, e) && !o->first_use[e] && order_policy(o, e)->earliest != JUST_IN_TIME;
+static bool is_admitted(const Walk *w, int e) { /* once nothing is missing; others have an issuer of their own */
+    const Order *o = w->o;
+    return !order_pinned(o, e) && !w->so_far.first_use[e] && order_policy(o, e)->earliest != JUST_IN_TIME;
 }
 
 /* Issues those needs of an event that are still missing, then the event. It does not start before `ready`. */
-static void issue(Order *o, int e, double ready) {
-    if (o->issued[e]) return;
-    o->issued[e] = true;
+static void issue(Walk *w, int e, double ready) {
+    Order *o = w->o;
+    if (w->so_far.issued[e]) return;
+    w->so_far.issued[e] = true;
     double since = time_now(o);
-    for (int i = o->needs.at[e]; i < o->needs.at[e + 1]; i++) {
-        if (!o->issued[o->needs.event[i]]) order_because(o, o->needs.event[i], ISSUE_NEEDED, e);
-        issue(o, o->needs.event[i], 0);
-        ready = fmax(ready, o->t->end[o->needs.event[i]]);
+    for (int i = w->needs.at[e]; i < w->needs.at[e + 1]; i++) {
+        if (!w->so_far.issued[w->needs.event[i]]) because(w, w->needs.event[i], ISSUE_NEEDED, e);
+        issue(w, w->needs.event[i], 0);
+        ready = fmax(ready, o->t->end[w->needs.event[i]]);
     }
     int comm = order_event(o, e)->comm;
-    double *chain = comm < 0 ? NULL : &o->chain_free[o->plan->comms[comm].chain];
+    double *chain = comm < 0 ? NULL : &w->chain_free[o->plan->comms[comm].chain];
     double end = timeline_run(o->t, e, chain ? fmax(ready, *chain) : ready);
     if (chain) *chain = end;
-    o->issue[o->nissued++] = e;
-    o->place[e] = o->now;
-    o->ended[e] = since + order_policy(o, e)->margin * (end - since);
-    if (order_policy(o, e)->margin > 0) heap_put(&o->ending, o->ended[e], e);
-    if (order_stream(o, e) != COMPUTE) heap_put(&o->due, end, e);
-    for (int i = o->allows.at[e]; i < o->allows.at[e + 1] && !o->first_use[e]; i++) {
-        int s = o->allows.event[i];
-        if (--o->missing[s] != 0 || !is_admitted(o, s)) continue;
-        order_because(o, s, rule_of_edge(o, e, s), e);
-        admit(o, s);
+    w->issue[w->nissued++] = e;
+    w->place[e] = w->so_far.now;
+    w->ended[e] = since + order_policy(o, e)->margin * (end - since);
+    if (order_policy(o, e)->margin > 0) heap_put(&w->ending, w->ended[e], e);
+    if (order_stream(o, e) != COMPUTE) heap_put(&w->due, end, e);
+    for (int i = w->allows.at[e]; i < w->allows.at[e + 1] && !w->so_far.first_use[e]; i++) {
+        int s = w->allows.event[i];
+        if (--w->missing[s] != 0 || !is_admitted(w, s)) continue;
+        because(w, s, rule_of_edge(o, e, s), e);
+        admit(w, s);
     }
     if (order_purpose(o, e) != TO_REDUCE) return;
     streamed_reduce(o, e);
-    if (o->now == o->last_reduce) return;
-    o->last_reduce = o->now;
-    admit_behind(o, e);
+    if (w->so_far.now == w->last_reduce) return;
+    w->last_reduce = w->so_far.now;
+    admit_behind(w, e);
 }
 
-static void issue_movable(Order *o) {
+static void issue_movable(Walk *w) {
+    Order *o = w->o;
     double ready;
     for (int e;;) {
-        while (o->waiting.n && (over(o) || o->waiting.at[0].key <= time_now(o))) {
-            e = heap_take(&o->waiting);
-            heap_put(&o->ready, order_policy(o, e)->priority, e);
+        while (w->waiting.n && (over(w) || w->waiting.at[0].key <= time_now(o))) {
+            e = heap_take(&w->waiting);
+            heap_put(&w->ready, order_policy(o, e)->priority, e);
         }
-        if (o->ready.n)
-            issue(o, heap_take(&o->ready), 0);
+        if (w->ready.n)
+            issue(w, heap_take(&w->ready), 0);
         else if ((e = streamed_next(o, &ready)) >= 0) {
-            order_because(o, e, ISSUE_STREAMED, -1);
-            issue(o, e, ready);
+            because(w, e, ISSUE_STREAMED, -1);
+            issue(w, e, ready);
         } else
             return;
     }
 }
 
-static void walk(Order *o) {
+static void walk(Walk *w) {
+    Order *o = w->o;
     timeline_restart(o->t);
     streamed_restart(o);
-    o->order.n = o->norder;
-    o->tight.n = o->ntight;
-    o->nissued = o->behind.n = o->ready.n = o->waiting.n = o->ending.n = o->due.n = o->now = 0;
-    o->last_reduce = -1;
-    for (int i = 0; i < o->plan->ncomms; i++) o->chain_free[i] = 0;
+    o->order.n = w->norder;
+    o->tight.n = w->ntight;
+    w->nissued = w->behind.n = w->ready.n = w->waiting.n = w->ending.n = w->due.n = w->so_far.now = 0;
+    w->last_reduce = -1;
+    for (int i = 0; i < o->plan->ncomms; i++) w->chain_free[i] = 0;
     for (int e = 0; e < o->p->n; e++) {
-        o->issued[e] = false;
-        order_because(o, e, ISSUE_READY, -1);
-        o->missing[e] = 0;
-        for (int i = o->needs.at[e]; i < o->needs.at[e + 1]; i++) o->missing[e] += !o->first_use[o->needs.event[i]];
+        w->so_far.issued[e] = false;
+        because(w, e, ISSUE_READY, -1);
+        w->missing[e] = 0;
+        for (int i = w->needs.at[e]; i < w->needs.at[e + 1]; i++)
+            w->missing[e] += !w->so_far.first_use[w->needs.event[i]];
     }
     for (int e = 0; e < o->p->n; e++)
-        if (!o->missing[e] && is_admitted(o, e)) admit(o, e);
-    for (; o->now < o->npinned; o->now++) {
-        issue_movable(o);
-        int e = o->pinned[o->now]; /* may as well wait for what has surely ended: what that read is free from here on */
-        while (o->ending.n && o->ending.at[0].key <= time_now(o)) order_add(o, heap_take(&o->ending), e);
-        while (o->due.n && o->due.at[0].key <= time_now(o)) push(&o->tight, o->a, ((Edge){heap_take(&o->due), e}));
-        if (!o->issued[e]) order_because(o, e, ISSUE_PINNED, o->now ? o->pinned[o->now - 1] : -1);
-        issue(o, e, 0);
+        if (!w->missing[e] && is_admitted(w, e)) admit(w, e);
+    for (; w->so_far.now < o->npinned; w->so_far.now++) {
+        issue_movable(w);
+        int e = o->pinned[w->so_far.now]; /* may as well wait for what has surely ended: what that read is free from
+                                             here on */
+        while (w->ending.n && w->ending.at[0].key <= time_now(o)) order_add(o, heap_take(&w->ending), e);
+        while (w->due.n && w->due.at[0].key <= time_now(o)) order_add_tight(o, heap_take(&w->due), e);
+        if (!w->so_far.issued[e]) because(w, e, ISSUE_PINNED, w->so_far.now ? o->pinned[w->so_far.now - 1] : -1);
+        issue(w, e, 0);
     }
-    issue_movable(o);
-    o->now++; /* the end */
-    admit_behind(o, -1);
+    issue_movable(w);
+    w->so_far.now++; /* the end */
+    admit_behind(w, -1);
     for (int e = 0; e < o->p->n; e++)
-        if (o->first_use[e]) admit(o, e);
-    issue_movable(o);
+        if (w->so_far.first_use[e]) admit(w, e);
+    issue_movable(w);
 }
 
 /* ── what one walk learns for the next ─────────────────────────────────────────────────────────────────────────── */
 /* The last reduces have no gradients beside them, but updates that could have been made before can wait for that: as
  * many as it takes, the latest first. Little else is live at the end, so the gradients that they keep cost no memory.
  */
-static bool cover_last_reduces(Order *o) {
+static bool cover_last_reduces(Walk *w) {
+    Order *o = w->o;
     double reduced = 0, computed = 0;
     for (int e = 0; e < o->p->n; e++) {
         if (order_purpose(o, e) == TO_REDUCE) reduced = fmax(reduced, o->t->end[e]);
-        if (order_stream(o, e) == COMPUTE && o->place[e] <= o->npinned) computed = fmax(computed, o->t->end[e]);
+        if (order_stream(o, e) == COMPUTE && w->place[e] <= o->npinned) computed = fmax(computed, o->t->end[e]);
     }
     bool some = false;
-    for (int i = o->nissued; i-- > 0 && computed < reduced;) {
-        int e = o->issue[i];
+    for (int i = w->nissued; i-- > 0 && computed < reduced;) {
+        int e = w->issue[i];
         bool takes_gradient = false;
         for (int k = o->pred.at[e]; k < o->pred.at[e + 1]; k++) {
             Purpose before = order_purpose(o, o->pred.event[k]);
             takes_gradient |= before == TO_REDUCE || before == TO_TAKE_GRADIENT;
         }
-        if (order_policy(o, e)->latest != AT_END || o->place[e] > o->npinned || !takes_gradient) continue;
-        o->at_end[e] = some = true;
+        if (order_policy(o, e)->latest != AT_END || w->place[e] > o->npinned || !takes_gradient) continue;
+        w->at_end[e] = some = true;
         reduced -= o->t->alone[e];
     }
     return some;
@@ -243,19 +286,42 @@ static void find_pinned(Order *o) {
     int last = -1;
     for (int e = 0; e < o->p->n; e++) {
         if (order_pinned(o, e)) o->pinned[o->npinned++] = last = e;
-        o->nreduces += order_purpose(o, e) == TO_REDUCE;
         o->home[e] = last;
     }
 }
 
 /* What depends on nothing and is held by no limit comes with its first user, or where the graph has it. */
-static void find_first_use(Order *o) {
+static void find_first_use(Walk *w) {
+    Order *o = w->o;
     for (int e = 0; e < o->p->n; e++) {
         bool limited = order_stream(o, e) == GATHER || order_stream(o, e) == FETCH;
         if (order_pinned(o, e) || limited || o->pred.at[e] < o->pred.at[e + 1]) continue;
-        o->first_use[e] = o->succ.at[e] < o->succ.at[e + 1];
-        if (!o->first_use[e] && o->home[e] >= 0) push(&o->sequence, o->a, ((Edge){o->home[e], e}));
+        w->so_far.first_use[e] = o->succ.at[e] < o->succ.at[e + 1];
+        if (!w->so_far.first_use[e]) order_add_sequence(o, o->home[e], e);
     }
+}
+
+/* Once all edges are known that hold for every walk. */
+static Walk *walk_new(Order *o, const Edges *data) {
+    int n = o->p->n;
+    Walk *w = NEW(o->a, Walk);
+    *w = (Walk){.o = o, .norder = o->order.n, .ntight = o->tight.n};
+    o->so_far = &w->so_far;
+    int **ints[] = {&w->missing, &w->issue, &w->place, &w->other};
+    bool **flags[] = {&w->so_far.issued, &w->so_far.first_use, &w->at_end};
+    Heap *heaps[] = {&w->ready, &w->waiting, &w->ending, &w->due};
+    for (size_t i = 0; i < sizeof ints / sizeof *ints; i++) *ints[i] = NEW_ARRAY(o->a, int, n + 1);
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) *flags[i] = NEW_ARRAY(o->a, bool, n + 1);
+    for (size_t i = 0; i < sizeof heaps / sizeof *heaps; i++) heaps[i]->at = NEW_ARRAY(o->a, Entry, n + 1);
+    w->ended = NEW_ARRAY(o->a, double, n + 1);
+    w->chain_free = NEW_ARRAY(o->a, double, o->plan->ncomms + 1);
+    w->rule = NEW_ARRAY(o->a, IssueRule, n + 1);
+    for (int e = 0; e < n; e++) w->nreduces += order_purpose(o, e) == TO_REDUCE;
+    find_first_use(w);
+    const Edges *all[] = {data, &o->order, &o->sequence};
+    w->needs = links_of(o, all, 3, true);
+    w->allows = links_of(o, all, 3, false);
+    return w;
 }
 
 /* Edges that the issue order has the other way round fall away: there may be such in `tight`. */
@@ -273,48 +339,38 @@ static void order_program(Schedule *s, const Graph *g, const Device *d, Plan *pl
     Arena *a = arena_new();
     Order *o = NEW(a, Order);
     *o = (Order){.g = g, .plan = plan, .p = p, .a = a, .t = timeline_new(a, plan, p, d, 0)};
-    int **ints[] = {&o->home, &o->pinned, &o->missing, &o->issue, &o->place, &o->other};
-    bool **flags[] = {&o->issued, &o->first_use, &o->at_end, &o->limited};
-    Heap *heaps[] = {&o->ready, &o->waiting, &o->ending, &o->due};
-    for (size_t i = 0; i < sizeof ints / sizeof *ints; i++) *ints[i] = NEW_ARRAY(a, int, p->n + 1);
-    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) *flags[i] = NEW_ARRAY(a, bool, p->n + 1);
-    for (size_t i = 0; i < sizeof heaps / sizeof *heaps; i++) heaps[i]->at = NEW_ARRAY(a, Entry, p->n + 1);
-    o->ended = NEW_ARRAY(a, double, p->n + 1);
-    o->chain_free = NEW_ARRAY(a, double, plan->ncomms + 1);
-    o->rule = NEW_ARRAY(a, IssueRule, p->n + 1);
-    const Edges *data = &o->data, *all[] = {&o->data, &o->order, &o->sequence};
-    schedule_conflicts(a, plan, program, &o->data);
+    o->home = NEW_ARRAY(a, int, p->n + 1);
+    o->pinned = NEW_ARRAY(a, int, p->n + 1);
+    Edges conflicts = {0};
+    schedule_conflicts(a, plan, program, &conflicts);
+    const Edges *data = &conflicts;
     o->pred = links_of(o, &data, 1, true);
     o->succ = links_of(o, &data, 1, false);
     index_uses(o);
     find_pinned(o);
     streamed_find(o);
     order_limit_in_flight(o);
-    find_first_use(o);
-    o->needs = links_of(o, all, 3, true);
-    o->allows = links_of(o, all, 3, false);
-    o->norder = o->order.n;
-    o->ntight = o->tight.n;
-    walk(o);
-    bool streams = streamed_learn(o), covers = cover_last_reduces(o);
-    if (streams || covers) walk(o);
-    if (o->nissued != p->n) bug(NOWHERE, "program %s: %d of %d events were issued", p->name, o->nissued, p->n);
+    Walk *w = walk_new(o, data);
+    walk(w);
+    bool streams = streamed_learn(o), covers = cover_last_reduces(w);
+    if (streams || covers) walk(w);
+    if (w->nissued != p->n) bug(NOWHERE, "program %s: %d of %d events were issued", p->name, w->nissued, p->n);
     Event *sorted = NEW_ARRAY(plan->arena, Event, p->n + 1);
     int *place = NEW_ARRAY(a, int, p->n + 1);
     for (int i = 0; i < p->n; i++) {
-        sorted[i] = p->events[o->issue[i]];
-        place[o->issue[i]] = i;
+        sorted[i] = p->events[w->issue[i]];
+        place[w->issue[i]] = i;
     }
     for (int i = 0; i < p->n; i++) {
-        int other = o->other[o->issue[i]];
-        sorted[i].issue_rule = o->rule[o->issue[i]];
+        int other = w->other[w->issue[i]];
+        sorted[i].issue_rule = w->rule[w->issue[i]];
         sorted[i].issue_other = other < 0 ? -1 : place[other];
     }
     p->events = sorted;
-    renumber(&o->data, place);
+    renumber(&conflicts, place);
     renumber(&o->order, place);
     renumber(&o->tight, place);
-    schedule_program(s, plan, program, &o->data, &o->order, &o->tight);
+    schedule_program(s, plan, program, &conflicts, &o->order, &o->tight);
     arena_free(a);
 }
 

@@ -96,7 +96,6 @@ void streamed_find(Order *o) {
         const Op *op = order_event(o, e)->op_ir;
         if (op && op_is(op, T_OPTIMIZER) && order_purpose(o, e) == TO_UPDATE_STREAMED) add_streamed(o, e);
     }
-    o->nstreamed = s->l.n;
     if (!s->l.n) return;
     s->room = find_room(o);
     int64_t sum = 0, largest = 0;
@@ -118,6 +117,10 @@ void streamed_find(Order *o) {
     }
 }
 
+bool streamed_any(const Order *o) {
+    return o->streamed->l.n > 0;
+}
+
 /* ── in the walk ───────────────────────────────────────────────────────────────────────────────────────────────── */
 void streamed_restart(Order *o) {
     StreamedUpdates *s = o->streamed;
@@ -131,7 +134,7 @@ static double gradient_here(const Order *o, const Streamed *u) {
     double here = 0;
     for (int i = o->pred.at[u->update]; i < o->pred.at[u->update + 1]; i++) {
         int p = o->pred.event[i];
-        if (!is_streamed(o, p) && !o->first_use[p]) here = fmax(here, o->t->end[p]);
+        if (!is_streamed(o, p) && !o->so_far->first_use[p]) here = fmax(here, o->t->end[p]);
     }
     return here;
 }
@@ -163,12 +166,12 @@ static bool has_room(Order *o, int *after) {
         int64_t bytes =
             held - s->least; /* `at`: the first pinned event after which they are free; the last leaves all */
         int at = FIRST(k, 0, o->npinned - 1, s->room[o->pinned[k + 1]] >= bytes);
-        if (at < o->now) {
+        if (at < o->so_far->now) {
             *after = at < o->npinned ? o->pinned[at] : -1;
             return true;
         }
         int back = s->l.at[s->over].last;
-        if (s->over == s->next || !o->issued[back] || o->t->end[back] > o->t->free[COMPUTE]) return false;
+        if (s->over == s->next || !o->so_far->issued[back] || o->t->end[back] > o->t->free[COMPUTE]) return false;
     }
     return true;
 }
@@ -176,7 +179,7 @@ static bool has_room(Order *o, int *after) {
 /* No update's state is fetched in the forward: that would delay the parameters that the forward waits for. */
 int streamed_next(Order *o, double *ready) {
     StreamedUpdates *s = o->streamed;
-    const int *pinned = o->now < o->npinned ? &o->pinned[o->now] : NULL;
+    const int *pinned = o->so_far->now < o->npinned ? &o->pinned[o->so_far->now] : NULL;
     if (pinned && order_phase(o, *pinned) == FORWARD) return -1;
     double horizon = pinned ? o->t->free[COMPUTE] + o->t->alone[*pinned] : INFINITY;
     for (; s->next < s->l.n; s->next++) {
@@ -204,7 +207,7 @@ void streamed_reduce(Order *o, int reduce) {
     int k = s->l.n ? s->of_reduce[reduce] : -1;
     for (int j = k - 1; j >= 0; j--) {
         int e = s->l.at[j].update; /* as much time to spare as the copies back take */
-        if (!o->issued[e] || o->t->end[e] > o->t->start[reduce] - s->l.at[k].down) continue;
+        if (!o->so_far->issued[e] || o->t->end[e] > o->t->start[reduce] - s->l.at[k].down) continue;
         order_add(o, e, reduce);
         return;
     }
