@@ -5,8 +5,7 @@
 #include "ir/training.h"
 #include "lua_graph.h"
 
-/* ── models ─────────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── models ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
 /* Tied, unused and frozen parameters, a parameter of the root that the blocks use, a unit within a unit, a module
  * called twice. Arguments: the units' policy, the rest of nn.training. */
 static const char NET[] =
@@ -42,8 +41,7 @@ static const char *net(const char *policy, const char *training) {
     return text;
 }
 
-/* ── looking ────────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── looking ─────────────────────────────────────────────────────────────────────────────────────────────────────── */
 static Unit *unit(const Graph *g, const char *path) {
     for (int i = 0; i < g->units.n; i++)
         if (!strcmp(g->units.at[i]->module->path, path)) return g->units.at[i];
@@ -80,8 +78,7 @@ static bool in_flat(const Param *p) {
     return p->reached && p->requires_grad && !p->is_buffer;
 }
 
-/* ── flat layout ────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── flat layout ─────────────────────────────────────────────────────────────────────────────────────────────────── */
 static void expect_layout(const Graph *g, const Unit *u) {
     int64_t end = 0, frozen_end = 0;
     int group = 0;
@@ -260,8 +257,7 @@ Test(shard, many_gaps_and_pieces) {
     expect_sound(g);
 }
 
-/* ── every combination ──────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── every combination ───────────────────────────────────────────────────────────────────────────────────────────── */
 typedef struct {
     bool params, grads, optimizer, bf16, on_cpu; /* on_cpu: where an offloaded optimizer updates */
     int accumulate, world, replicate;
@@ -401,8 +397,7 @@ Test(shard, optimizer_states) {
     }
 }
 
-/* ── gathers ────────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── gathers ─────────────────────────────────────────────────────────────────────────────────────────────────────── */
 Test(shard, gathers_stand_before_the_first_read_of_each_direction) {
     Graph *g = lowered(net("", ADAMW), 2);
     Program *p = program(g, "micro");
@@ -498,8 +493,7 @@ Test(shard, an_update_waits_for_readers_of_the_parameter) {
         if (p->ops.at[k] != update && reads(p->ops.at[k], u->master->value)) cr_expect_lt(k, place_of(p, update));
 }
 
-/* ── options of a unit ──────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── options of a unit ───────────────────────────────────────────────────────────────────────────────────────────── */
 Test(shard, divide_factor) {
     const struct {
         const char *policy;
@@ -653,8 +647,7 @@ Test(shard, parts_behind_ignored_parameters_are_sharded) {
     expect_sound(g);
 }
 
-/* ── sparse tables ────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── sparse tables ───────────────────────────────────────────────────────────────────────────────────────────────── */
 /* The table is a part by itself: gathered alone, its gradient exchanged by rows, updated as any other. */
 Test(shard, a_sparse_table_exchanges_rows) {
     for (int accumulate = 1; accumulate < 3; accumulate++) {
@@ -701,8 +694,7 @@ Test(shard, a_frozen_sparse_table_is_as_any_other) {
     expect_sound(g);
 }
 
-/* ── the loss scale ──────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── the loss scale ──────────────────────────────────────────────────────────────────────────────────────────────── */
 /* Seed, norm and coefficient read the scale; every update and the count read the coefficient's word; the scale changes
  * last, in the step's last program alone. */
 Test(shard, a_scaler_governs_the_step) {
@@ -756,8 +748,7 @@ Test(shard, a_scaler_is_for_fp16_wherever_it_is) {
     }
 }
 
-/* ── metrics, samples ───────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── metrics, samples ────────────────────────────────────────────────────────────────────────────────────────────── */
 /* Slots that a program does not write must not be multiplied by the world again and again. */
 Test(shard, metrics_begin_at_zero) {
     char training[256];
@@ -808,8 +799,7 @@ Test(shard, loss_and_logits_that_are_views_of_parameters) {
     expect_sound(g);
 }
 
-/* ── offload ────────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── offload ─────────────────────────────────────────────────────────────────────────────────────────────────────── */
 Test(offload, small_values_travel_once) {
     Graph *g = lowered(net("offload = { optimizer = 'host' }", ADAMW), 2);
     Program *p = program(g, "micro");
