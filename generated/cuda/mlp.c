@@ -49,20 +49,19 @@ static void program_init(sc_rank *r) {
     RUN(zero, zero9, COMPUTE, .state = T(FP32, root_moment1, 12544)); /* zero9: 49.0 KiB, mlp.lua:30 */
     RUN(zero, zero10, COMPUTE, .state = T(FP32, root_moment2, 12544)); /* zero10: 49.0 KiB, mlp.lua:30 */
     RUN(init_param, i0, COMPUTE, .state = T(FP32, root_master, 12544), .kind = SC_NORMAL,
-        .key = 322263236266720810, .numel = 4096, .slice = 12544, .slices = 2, .b = 1.0);
-        /* i0 embed: 16.0 KiB, mlp.lua:11 */
+        .key = 322263236266720810, .numel = 4096, .slice = 12544, .b = 1.0); /* i0 embed: 16.0 KiB, mlp.lua:11 */
     RUN(init_param, i1, COMPUTE, .state = T(FP32, root_master, 12544), .kind = SC_UNIFORM,
-        .key = 2764186525739414950, .offset = 4096, .numel = 4096, .slice = 12544, .slices = 2,
-        .a = -0.12499999999999999, .b = 0.12499999999999999); /* i1 up: 16.0 KiB, mlp.lua:12 */
+        .key = 2764186525739414950, .offset = 4096, .numel = 4096, .slice = 12544, .a = -0.12499999999999999,
+        .b = 0.12499999999999999); /* i1 up: 16.0 KiB, mlp.lua:12 */
     RUN(init_param, i2, COMPUTE, .state = T(FP32, root_master, 12544), .kind = SC_UNIFORM,
-        .key = 1314479649913731533, .offset = 8192, .numel = 64, .slice = 12544, .slices = 2, .a = -0.125,
-        .b = 0.125); /* i2 up: 256 B, mlp.lua:12 */
+        .key = 1314479649913731533, .offset = 8192, .numel = 64, .slice = 12544, .a = -0.125, .b = 0.125);
+        /* i2 up: 256 B, mlp.lua:12 */
     RUN(init_param, i3, COMPUTE, .state = T(FP32, root_master, 12544), .kind = SC_UNIFORM,
-        .key = 3325665735358413302, .offset = 8448, .numel = 16384, .slice = 12544, .slices = 2,
-        .a = -0.12499999999999999, .b = 0.12499999999999999); /* i3 down: 49.0 KiB, mlp.lua:13 */
+        .key = 3325665735358413302, .offset = 8448, .numel = 16384, .slice = 12544, .a = -0.12499999999999999,
+        .b = 0.12499999999999999); /* i3 down: 49.0 KiB, mlp.lua:13 */
     RUN(init_param, i4, COMPUTE, .state = T(FP32, root_master, 12544), .kind = SC_UNIFORM,
-        .key = 3633928939402858047, .offset = 24832, .numel = 256, .slice = 12544, .slices = 2, .a = -0.125,
-        .b = 0.125); /* i4 down: 1.0 KiB, mlp.lua:13 */
+        .key = 3633928939402858047, .offset = 24832, .numel = 256, .slice = 12544, .a = -0.125, .b = 0.125);
+        /* i4 down: 1.0 KiB, mlp.lua:13 */
 }
 
 static void program_start(sc_rank *r) {
@@ -218,8 +217,7 @@ static void program_micro(sc_rank *r) {
     RUN(adam, u0, COMPUTE, .grad = T(FP32, root_reduce_scatter, 12544), .master = T(FP32, root_master, 12544),
         .coefficient = T(FP32, clip_coefficient, 1), .m = T(FP32, root_moment1, 12544),
         .v = T(FP32, root_moment2, 12544), .step = T(INT64, adam_step, 1), .wire = T(BF16, root_wire, 12544),
-        .decoupled = true, .slice = 12544, .slices = 2, .table = micro_u0_table, .ntable = 6);
-        /* u0: 392.0 KiB, mlp.lua:43 */
+        .decoupled = true, .slice = 12544, .table = micro_u0_table, .ntable = 6); /* u0: 392.0 KiB, mlp.lua:43 */
 }
 
 static void program_eval(sc_rank *r) {
@@ -758,14 +756,20 @@ static const sc_param_info params[] = {
     {"down.bias", "down", FP32, 1, {256}, 0, 1, 0, 24832, 256, 0, 0x0},
 };
 
+static const sc_axis axes[] = {
+    {"shard", 2, 1},
+    {"replicate", 1, 2},
+    {"world", 2, 1},
+};
+
 static const sc_comm_info comms[] = {
-    {"shard", 2, 1, 0},
-    {"replicate", 1, 2, 0},
-    {"world", 2, 1, 0},
+    {"shard", 0, 0},
+    {"replicate", 1, 0},
+    {"world", 2, 0},
 };
 
 static const sc_unit_info units[] = {
-    {"", 2, 1, 12544, 0, FP32, BF16, FP32,
+    {"", 0, 1, 12544, 0, FP32, BF16, FP32,
         0x1100, 0xd500, 0x13700, 0x1fb00, 0x0, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0},
 };
 
@@ -920,6 +924,8 @@ const sc_build sc_this_build = {
     .nparams = 5,
     .units = units,
     .nunits = 1,
+    .axes = axes,
+    .naxes = 3,
     .comms = comms,
     .ncomms = 3,
     .inputs = inputs,

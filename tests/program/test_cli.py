@@ -279,10 +279,15 @@ def test_reasons_of_waits():
     model, options = os.path.join(ROOT, "models", "gpt2.lua"), ["--set", "layers=2", "--set", "dim=64", "--set", "heads=2", "--set", "seq=32", "--world", "2"]
     out = os.path.join(scratch("reasons"), "build", "small")
     shardc("build", model, *options, "--sources", "-o", out)
-    def plain(reason):  # C's names of storages: without dots, and with p_ before words that C may know
+    def plain(reason):  # C's names of states: without dots, and with p_ before words that C may know
         return re.sub(r"[^a-z0-9]+", "_", re.sub(r"\bp_", "", reason.lower())).strip("_")
-    text = open(out + ".c").read()
-    told = collections.Counter((m[1], plain(re.sub(r"\n +\* ", " ", m[2]))) for m in re.finditer(r"sc_wait\(r, \w+, (\w+)\);\s+/\* (.*?) \*/", text, re.S))
+    plan, told = json.load(open(out + ".plan.json")), collections.Counter()
+    name_of = {(s["program"], s["offset"], s["first"], s["last"]): s["name"] for s in plan["storages"] if "program" in s}
+    for program, text in re.findall(r"^static void program_(\w+)\(sc_rank \*r\) \{\n(.*?)^\}", open(out + ".c").read(), re.S | re.M):
+        rows = re.findall(r"^ +(\w+) = 0x(\w+), /\* [^,]*, (\w+) to (\w+) \*/$", text, re.M)  # the text names results by their module
+        names = {name: name_of[program, int(at, 16), first, last] for name, at, first, last in rows}
+        for m in re.finditer(r"sc_wait\(r, \w+, (\w+)\);\s+/\* (.*?) \*/", text, re.S):
+            told[m[1], plain(re.sub(r"\w+", lambda w: names.get(w[0], w[0]), re.sub(r"\n +\* ", " ", m[2])))] += 1
     for source in ([model, *options], [out + ".plan.json"]):
         said = collections.Counter()
         for line in shardc("inspect", *source, "--columns", "waits,why").split("\n"):
