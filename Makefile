@@ -70,7 +70,7 @@ NVARCHS    := $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a)$(comma)code=s
 CUDA_OBJ   := $(patsubst %,$(B)/%.o,$(basename $(wildcard runtime/cuda/*.c runtime/cuda/*.cu))) $(B)/runtime/cuda/host_kernels.o
 # The CPU's kernels that events of the HOST stream run, under names of their own, for any machine that a GPU may be in.
 KERNEL_CC     ?= gcc
-HOST_KERNELS  := $(patsubst K(%),%,$(filter K(%),$(shell sed -n 's/^#define SC_\(HOST_KERNELS\|UPDATES\)(K) //p' runtime/schema/optimizers.h)))
+HOST_KERNELS  := $(shell sed -n 's/^HOST_KERNEL.\([a-z_0-9]*\),.*/\1/p' runtime/schema/ops.def)
 HOST_KERNEL_OBJ := $(patsubst %,$(B)/runtime/cuda/host/%.o,k_optimizer k_fill k_init k_random k_chunk)
 $(B)/runtime/cuda/host/%.o: runtime/cpu/%.c
 	@mkdir -p $(@D)

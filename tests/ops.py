@@ -67,11 +67,19 @@ DUMP = """
 #define AXIS(name) name
 #define DTYPE(name) name
 #define WIDER(name) name
-#define SHAPE(dims, sizes) dims sizes
+#define SIZES(dims, sizes) dims sizes
 #define INTS(name, n) name
 #define HINT(name) name
 #define FLOAT(name) name
 #define FLOATS(name, n) name
+#define TRAITS(t)
+#define INFER(f) rule f
+#define GRAD(f) rule f
+#define COST(f) rule f
+#define WORKSPACE(f) rule f
+#define LIMIT(f) rule f
+#define EXPR(text)
+#define TIMED_AS(op)
 #define OP(name, notation, results, operands, integers, floats, ...) @name|results|operands|integers|floats|__VA_ARGS__
 #include "schema/ops.def"
 """
@@ -87,7 +95,7 @@ def rows():
     for row in re.sub(r'"(\\.|[^"\\])*"', "", text).split("@")[1:]:
         name, *fields, columns = row.split("|", 5)
         ops[name.strip()] = [set(f.split()) for f in fields]
-        for rule in re.findall(r"\.(?:infer|grad|cost|workspace|limit) = (\w+)", columns):
+        for rule in re.findall(r"\brule (\w+)", columns):
             rules[rule].add(name.strip())
     return ops, rules
 

@@ -26,7 +26,7 @@ static const char *const sc_epilogue_words[] = {SC_EPILOGUES(WORD)}, *const sc_i
 #define AXIS(name) {#name, A_AXIS, 1, true, NULL},
 #define DTYPE(name) {#name, A_DTYPE, 1, false, NULL},
 #define WIDER(name) {#name, A_WIDER, 1, false, NULL},
-#define SHAPE(dims, sizes) {#dims, A_INT, 1, false, NULL}, {#sizes, A_INT, SC_DIMS, false, NULL},
+#define SIZES(dims, sizes) {#dims, A_INT, 1, false, NULL}, {#sizes, A_INT, SC_DIMS, false, NULL},
 #define INTS(name, n) {#name, A_INT, n, false, NULL},
 #define HINT(name) {#name, A_INT, 1, false, NULL},
 #define FLOAT(name) {#name, A_FLOAT, 1, true, NULL},
@@ -35,6 +35,14 @@ static const char *const sc_epilogue_words[] = {SC_EPILOGUES(WORD)}, *const sc_i
     static const Attribute name##_attributes[] = {integers floats{NULL, A_INT, 0, false, NULL}};
 #include "schema/ops.def"
 
+#define TRAITS(t) .traits = t,
+#define INFER(f) .infer = f,
+#define GRAD(f) .grad = f,
+#define COST(f) .cost = f,
+#define WORKSPACE(f) .workspace = f,
+#define LIMIT(f) .limit = f,
+#define EXPR(text) .expr = text,
+#define TIMED_AS(op) .timed_as = OP_##op,
 const OpInfo op_info[N_OPS] = {
 #define OP(NAME, NOTATION, results_, operands_, integers_, floats_, ...)                                               \
     [OP_##NAME] = {.name = #NAME,                                                                                      \

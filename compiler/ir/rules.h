@@ -1,5 +1,5 @@
 /* The rules that rows of ops.def name, and what the rule files share.
- * Relies on: ir.h, build.h.
+ * Relies on: build.h, schema/ops.def.
  * Relied on by: ir/ops.c and ir/rules_*.c alone. */
 #ifndef SHARDC_RULES_H
 #define SHARDC_RULES_H
@@ -12,34 +12,17 @@ typedef void GradRule(Builder *b, Op *op, OpParts *d);
 typedef Cost CostRule(const Op *op);
 typedef int64_t WorkRule(const Op *op, const Machine *m);
 typedef int64_t LimitRule(const Op *op);
-InferRule infer_pointwise, infer_compare, infer_where, infer_cast, infer_detach, infer_silu_mul_grad;
-InferRule infer_reshape, infer_transpose, infer_expand, infer_slice, infer_split, infer_concat, infer_copy,
-    infer_pad_slice;
-InferRule infer_full, infer_arange, infer_scalar, infer_reduce, infer_gradient;
-InferRule infer_matmul, infer_embedding, infer_embedding_grad, infer_attention, infer_attention_grad, infer_rope;
-InferRule infer_norm, infer_norm_grad_w, infer_norm_grads, infer_softmax, infer_softmax_grad, infer_dropout;
-InferRule infer_cross_entropy, infer_cross_entropy_grad, infer_cross_entropy_grads;
-InferRule infer_batch_norm, infer_batch_norm_grad;
-InferRule infer_custom, infer_custom_grad;
-InferRule infer_all_gather, infer_reduce_scatter, infer_all_to_all, infer_sum_ranks, infer_reshard;
+#define TRAITS(t)
+#define INFER(f) InferRule f;
+#define GRAD(f) GradRule f;
+#define COST(f) CostRule f;
+#define WORKSPACE(f) WorkRule f;
+#define LIMIT(f) LimitRule f;
+#define EXPR(text)
+#define TIMED_AS(op)
+#define OP(name, notation, results, operands, integers, floats, ...) __VA_ARGS__
+#include "schema/ops.def"
 /* An op has no infer rule where its shapes follow from the mesh or the flat layout: its builder sets the results. */
-
-GradRule grad_unary, grad_identity, grad_extremum; /* shared by several ops */
-GradRule grad_scale, grad_add, grad_sub, grad_mul, grad_div, grad_mul_scalar, grad_rdiv_scalar, grad_pow_scalar;
-GradRule grad_neg, grad_abs, grad_sign, grad_sqrt, grad_rsqrt, grad_silu_mul, grad_clamp, grad_where;
-GradRule grad_reshape, grad_transpose, grad_expand, grad_slice, grad_split, grad_concat, grad_copy, grad_pad_slice;
-GradRule grad_sum, grad_mean, grad_max, grad_matmul, grad_embedding, grad_layer_norm, grad_rms_norm, grad_softmax;
-GradRule grad_all_gather, grad_reduce_scatter, grad_all_to_all, grad_sum_ranks;
-GradRule grad_attention, grad_rope, grad_dropout, grad_cross_entropy, grad_batch_norm, grad_debug_sleep, grad_custom;
-
-CostRule cost_none, cost_pointwise, cost_fused, cost_copy, cost_matmul, cost_embedding, cost_norm;
-CostRule cost_attention, cost_rope, cost_collective, cost_all_reduce, cost_transfer, cost_optimizer, cost_pick,
-    cost_debug_sleep, cost_foreign;
-
-WorkRule work_matmul, work_attention, work_reduce, work_norm_grad_w, work_cross_entropy, work_sum_squares;
-WorkRule work_coalesce, work_embedding_grad, work_norm_grads; /* rules_work.c */
-
-LimitRule limit_table, limit_rows, limit_classes;
 
 /* ── for rules ───────────────────────────────────────────────────────────────────────────────────────────────────── */
 /* A result (&op->matmul.y) as a contiguous tensor, or as a view of `of`. One that exists already (infer run again) is

@@ -11,7 +11,6 @@
 /* ── kernels by name ─────────────────────────────────────────────────────────────────────────────────────────────────
  */
 /* What an op's struct ends with: a letter for each integer, A for those that are axes, and how many floats. */
-#undef SHAPE /* sc.h's, of emitted text */
 #define FLAG(name) "I"
 #define INT(name) "I"
 #define ENUM(name, type) "I"
@@ -43,9 +42,13 @@ typedef struct {
     int slots, floats;
     const char *integers;
 } entry;
-#define K(op) {#op, sc_k_##op, SC_SLOTS_##op, FLOATS_##op, INTEGERS_##op},
-static const entry kernels[] = {SC_KERNELS_TIMED(K)};
-#undef K
+#define OP(...)
+#define KERNEL(op, ...) {#op, sc_k_##op, SC_SLOTS_##op, FLOATS_##op, INTEGERS_##op},
+#define HOST_KERNEL KERNEL
+#define UNTIMED_KERNEL OP
+static const entry kernels[] = {
+#include "schema/ops.def"
+};
 
 static const entry *entry_of(const char *op) {
     for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++)

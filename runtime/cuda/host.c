@@ -6,16 +6,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define K(op) extern sc_kernel sc_host_##op;
-SC_HOST_KERNELS(K)
-#undef K
+#define OP(...)
+#define KERNEL OP
+#define UNTIMED_KERNEL OP
+#define HOST_KERNEL(op, ...) extern sc_kernel sc_host_##op;
+#include "../schema/ops.def"
 
 static const struct {
     sc_kernel *device, *host;
 } kernels[] = {
-#define K(op) {sc_k_##op, sc_host_##op},
-    SC_HOST_KERNELS(K)
-#undef K
+#define OP(...)
+#define KERNEL OP
+#define UNTIMED_KERNEL OP
+#define HOST_KERNEL(op, ...) {sc_k_##op, sc_host_##op},
+#include "../schema/ops.def"
 };
 
 struct sc_host_event { /* lives as long as the graphs that hold it */

@@ -1,14 +1,8 @@
 /* The optimizers, a row each: what optim.NAME takes, which states a unit keeps, the op of the update, the options that
  * a program has, and the name in builds and checkpoints. compiler/README.md says how to add one. Relies on: nothing.
- * Relied on by: the front end, shard, offload, cost and emit; host/ (options, checkpoints), common/finite.c,
- * sc_kernels.h. */
+ * Relied on by: the front end, shard, offload, cost and emit; host/ (options, checkpoints), common/finite.c. */
 #ifndef SC_SCHEMA_OPTIMIZERS_H
 #define SC_SCHEMA_OPTIMIZERS_H
-
-/* The ops that update parameters (T_OPTIMIZER); and all that may run on the host stream of either target (T_HOST_OK),
- * by the CPU's kernels. The Makefile reads both lines. */
-#define SC_UPDATES(K) K(sgd) K(adam)
-#define SC_HOST_KERNELS(K) K(store) K(init_param) K(zero) SC_UPDATES(K)
 
 #ifndef __cplusplus
 #include <stdbool.h>
@@ -18,7 +12,7 @@
 typedef struct {
     const char *name;   /* in builds and checkpoints */
     const char *lua;    /* optim.AdamW */
-    const char *update; /* its op, one of SC_UPDATES */
+    const char *update; /* its op, one with T_OPTIMIZER */
     const char *keys;   /* of its options, beside lr, weight_decay, moment_dtype and groups, which all have */
     double lr, weight_decay, betas[2], eps; /* defaults; momentum is 0, nesterov false */
     /* The op's operands for what a unit keeps: its states moment1, moment2. With the key `momentum` there are none

@@ -94,7 +94,6 @@ static sc_task task_of(const void *args, int slots) {
 }
 
 /* writes_matmul(): bit k is set where ops.def says that the kernel writes slot k. SLOT(matmul, bias): one such bit. */
-#undef SHAPE /* of emitted code */
 #define RESULT(name, flags) written |= 1ull << slot++;
 #define RESULTS(name, n) written |= ((1ull << (n)) - 1) << slot, slot += (n);
 #define OPERAND(name, flags) written |= (uint64_t)(((flags)&UPDATED) != 0) << slot++;
