@@ -38,9 +38,16 @@ EMBEDDED     := $(wildcard compiler/lua/*.lua compiler/lua/*/*.lua compiler/devi
 all: $(B)/shardc $(B)/libsc_cpu.a ## the compiler and the runtime of the CPU target (what `make` alone does)
 
 # ── objects ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-$(B)/%.o: %.c
+# A kernel depends on the rows of ops.def that it names, each a file here that changes with its row, and not on the table: runtime/rows.sh.
+ROWS     := $(B)/rows
+ROW_DEPS  = $(if $(filter runtime/% calibrate/%,$<),@sh runtime/rows.sh deps $(ROWS) $(@:.o=.d))
+$(ROWS)/.made: runtime/schema/ops.def runtime/schema/args.h runtime/rows.sh
+	@CC='$(CC)' sh runtime/rows.sh rows $(ROWS) && touch $@
+$(ROWS)/%: $(ROWS)/.made ; @:
+$(B)/%.o: %.c | $(ROWS)/.made
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(CPPF) $(if $(filter runtime/cpu/%,$<),$(KFLAGS)) $(VARIANT) -c $< -o $@
+	$(ROW_DEPS)
 $(B)/compiler/lua/embed.o: $(EMBEDDED)
 # The commit that --version names; an edited tree is "-dirty", and without git there is none.
 COMMIT := $(shell git -C $(CURDIR) describe --always --dirty --exclude '*' --abbrev=12 2>/dev/null)
@@ -72,9 +79,10 @@ CUDA_OBJ   := $(patsubst %,$(B)/%.o,$(basename $(wildcard runtime/cuda/*.c runti
 KERNEL_CC     ?= gcc
 HOST_KERNELS  := $(shell sed -n 's/^HOST_KERNEL.\([a-z_0-9]*\),.*/\1/p' runtime/schema/ops.def)
 HOST_KERNEL_OBJ := $(patsubst %,$(B)/runtime/cuda/host/%.o,k_optimizer k_fill k_init k_random k_chunk)
-$(B)/runtime/cuda/host/%.o: runtime/cpu/%.c
+$(B)/runtime/cuda/host/%.o: runtime/cpu/%.c | $(ROWS)/.made
 	@mkdir -p $(@D)
 	$(KERNEL_CC) $(CFLAGS) $(CPPF) $(filter-out -march=native,$(KFLAGS)) $(if $(filter x86_64,$(shell uname -m)),-march=x86-64-v3) $(VARIANT) -c $< -o $@
+	$(ROW_DEPS)
 $(B)/runtime/cuda/host_kernels.o: $(HOST_KERNEL_OBJ)
 	ld -r $^ -o $@.part
 	objcopy $(foreach k,$(HOST_KERNELS),--redefine-sym sc_k_$k=sc_host_$k) $@.part
@@ -87,9 +95,10 @@ $(B)/runtime/cuda/archs: WRITTEN = $(CUDA_ARCHS)
 $(B)/runtime/cuda/nvopt: WRITTEN = $(NVOPT)
 $(B)/runtime/cuda/archs $(B)/runtime/cuda/nvopt: FORCE
 	@mkdir -p $(@D) && { echo $(WRITTEN) | cmp -s - $@ || echo $(WRITTEN) >$@; }
-$(B)/%.o: %.cu $(B)/runtime/cuda/archs $(B)/runtime/cuda/nvopt
+$(B)/%.o: %.cu $(B)/runtime/cuda/archs $(B)/runtime/cuda/nvopt | $(ROWS)/.made
 	@mkdir -p $(@D)
 	$(NVCC) $(NVFLAGS) $(NVOPT) $(NVARCHS) -MMD -MP -c $< -o $@
+	$(ROW_DEPS)
 # Instructions of architecture 90 alone need its target of their own; without it this file has no kernels.
 $(B)/runtime/cuda/k_matmul_hopper.o: NVARCHS := $(if $(filter 90,$(CUDA_ARCHS)),-gencode arch=compute_90a$(comma)code=sm_90a -DSC_HOPPER,$(NVARCHS))
 $(B)/runtime/cuda/k_matmul_hopper.o: override NVOPT := # what ptxas says of it is worth reading at full optimization alone

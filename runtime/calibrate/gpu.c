@@ -129,20 +129,21 @@ static sc_tensor contiguous(int dtype, int64_t rows, int64_t columns) {
 
 void sc_copy_task(sc_measured_task *m, int64_t n) {
     sc_tensor x = contiguous(BF16, 1, n);
-    *m = (sc_measured_task){.slots = SC_SLOTS_copy, .args.copy = {.y = x, .a = x}, .bytes = 4.0 * (double)n};
+    sc_copy_args k = {.y = x, .a = x};
+    *m = (sc_measured_task){.slots = SC_SLOTS_copy, .bytes = 4.0 * (double)n};
+    memcpy(&m->args, &k, sizeof k);
 }
 
 void sc_product_task(sc_measured_task *m, int in, int out, int trans_a, int trans_b, int64_t rows, int64_t columns,
                      int64_t depth) {
-    *m = (sc_measured_task){
-        .slots = SC_SLOTS_matmul,
-        .flops = 2.0 * (double)rows * (double)columns * (double)depth,
-        .args.matmul = {.y = contiguous(out, rows, columns),
+    sc_matmul_args k = {.y = contiguous(out, rows, columns),
                         .a = trans_a ? contiguous(in, depth, rows) : contiguous(in, rows, depth),
                         .b = trans_b ? contiguous(in, columns, depth) : contiguous(in, depth, columns),
                         .work = {.there = 1, .dtype = BOOL, .dims = 1, .shape = {32 << 20}, .stride = {1}},
                         .trans_a = trans_a,
-                        .trans_b = trans_b}};
+                        .trans_b = trans_b};
+    *m = (sc_measured_task){.slots = SC_SLOTS_matmul, .flops = 2.0 * (double)rows * (double)columns * (double)depth};
+    memcpy(&m->args, &k, sizeof k);
 }
 
 bool sc_place(sc_gpu *g, const sc_measured_task *m, sc_placed_task *to) {

@@ -23,7 +23,10 @@ typedef struct {
     char *host;          /* pinned, in huge pages as the runtime's host arena */
     cudaStream_t down;
     sc_pool pool;
-    sc_args update;
+    union {
+        sc_adam_args adam;
+        sc_tensor t[SC_SLOTS_adam];
+    } update;
     sc_task task;
 } member;
 
@@ -105,7 +108,8 @@ static bool place_update(member *m, const sc_record *record) {
     }
     *(int64_t *)m->update.adam.step.p = record->step;
     static const sc_coord first = {0, 4};
-    m->task = (sc_task){.args = &m->update, .slots = SC_SLOTS_adam, .record = record, .world = 1, .coord = &first};
+    m->task = (sc_task){
+        .args = (const sc_args *)&m->update, .slots = SC_SLOTS_adam, .record = record, .world = 1, .coord = &first};
     return true;
 }
 

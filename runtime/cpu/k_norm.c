@@ -200,10 +200,10 @@ SC_KERNEL(rms_norm_grads) {
 }
 
 static void sum_columns(const sc_task *task, const sc_tensor *ds, const sc_tensor *dx) {
-    sc_args args = {.sum = {.y = *ds, .x = *dx, .over = (1 << (dx->dims - 1)) - 1}};
+    sc_sum_args args = {.y = *ds, .x = *dx, .over = (1 << (dx->dims - 1)) - 1};
     sc_task sum = *task;
     if (!ds->p) return;
-    sum.args = &args;
+    sum.args = (const sc_args *)&args;
     sum.slots = SC_SLOTS_sum;
     sc_k_sum(&sum);
 }

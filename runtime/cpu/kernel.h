@@ -123,7 +123,7 @@ void sc_copy_view(const sc_task *task, const sc_tensor *to, const sc_tensor *fro
 #define SC_FINISH(name)                                                                                                \
     static void name##_finish(const sc_task *task, const sc_##name##_args *k);                                         \
     void sc_finish_##name(const sc_task *task) {                                                                       \
-        name##_finish(task, &task->args->name);                                                                        \
+        name##_finish(task, (const sc_##name##_args *)task->args);                                                     \
     }                                                                                                                  \
     static void name##_finish(const sc_task *task, const sc_##name##_args *k)
 sc_kernel sc_finish_cross_entropy, sc_finish_cross_entropy_grads; /* k_cross_entropy.c */

@@ -139,8 +139,8 @@ void sc_device_open(sc_rank *r) {
  */
 void sc_libraries_survey(sc_rank *r, int event, const sc_args *args) {
     const char *op = r->b->programs[r->current].events[event].op;
-    const sc_attention_args *a = !strcmp(op, "attention") ? &args->attention : NULL;
-    const sc_attention_grad_args *g = !strcmp(op, "attention_grad") ? &args->attention_grad : NULL;
+    const sc_attention_args *a = !strcmp(op, "attention") ? (const void *)args : NULL;
+    const sc_attention_grad_args *g = !strcmp(op, "attention_grad") ? (const void *)args : NULL;
     int64_t size = 0; /* of a head that is cuDNN's */
     if (a && sc_cudnn_computes(&a->q, &a->k, a->documents.there, a->dropout)) size = a->q.shape[3];
     if (g && sc_cudnn_computes(&g->q, &g->k, g->documents.there, g->dropout)) size = g->q.shape[3];

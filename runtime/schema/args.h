@@ -1,6 +1,6 @@
 /* What each kernel receives: one struct an op, with the names of its row in ops.def. Tensors come first (results, then
  * operands, then the workspace), so that whoever does not know the op can walk them; an absent one is all zeros.
- * Relies on: sc_tensor. Relied on by: sc.h. */
+ * Relies on: sc_tensor. Relied on by: sc.h; ../rows.sh, which tells a row from another by the line of its struct. */
 #ifndef SC_SCHEMA_ARGS_H
 #define SC_SCHEMA_ARGS_H
 
@@ -33,11 +33,12 @@ enum {
 #include "ops.def"
 };
 
-/* Room for any of them. */
+/* Room for any of them, of a size that no row changes. */
 typedef union {
     sc_tensor t[SC_TENSORS];
-#define OP(name, ...) sc_##name##_args name;
-#include "ops.def"
+    char room[SC_TENSORS * sizeof(sc_tensor) + 8 * (2 + SC_INTS + SC_FLOATS)];
 } sc_args;
+#define OP(name, ...) static_assert(sizeof(sc_##name##_args) <= sizeof(sc_args), #name " has too much");
+#include "ops.def"
 
 #endif
