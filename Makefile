@@ -38,9 +38,10 @@ EMBEDDED     := $(wildcard compiler/lua/*.lua compiler/lua/*/*.lua compiler/devi
 all: $(B)/shardc $(B)/libsc_cpu.a ## the compiler and the runtime of the CPU target (what `make` alone does)
 
 # ── objects ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-# A kernel depends on the rows of ops.def that it names, each a file here that changes with its row, and not on the table: runtime/rows.sh.
+# A kernel depends on the rows of ops.def that it names (runtime/rows.sh), each a file here that changes with its row, and not on
+# the table.
 ROWS     := $(B)/rows
-ROW_DEPS  = $(if $(filter runtime/% calibrate/%,$<),@sh runtime/rows.sh deps $(ROWS) $(@:.o=.d))
+ROW_DEPS  = $(if $(filter runtime/%,$<),@sh runtime/rows.sh deps $(ROWS) $(@:.o=.d))
 $(ROWS)/.made: runtime/schema/ops.def runtime/schema/args.h runtime/rows.sh
 	@CC='$(CC)' sh runtime/rows.sh rows $(ROWS) && touch $@
 $(ROWS)/%: $(ROWS)/.made ; @:

@@ -38,7 +38,8 @@ static void functions(sc_gpu *g, FILE *out) {
         sc_measured_task m;
         sc_placed_task task;
         sc_copy_task(&m, n);
-        for (m.slots = 0; m.slots < f->tensors; m.slots++) m.args.t[m.slots] = m.args.t[0];
+        sc_tensor y = ((const sc_copy_args *)&m.args)->y;
+        for (m.slots = 0; m.slots < f->tensors; m.slots++) m.args.t[m.slots] = y;
         sc_pool_clear(g);
         if (!sc_place(g, &m, &task)) return;
         double us = sc_time(g, f->kernel, &task, 1);
