@@ -1,6 +1,6 @@
 /* Axes of a graph's ranks, and groups along them.
  * Relies on: mesh.h, policy.h.
- * Relied on by: the front end, units, shard, verify. */
+ * Relied on by: the front end, units, shard. */
 #include "mesh.h"
 #include "policy.h"
 
@@ -41,15 +41,6 @@ int mesh_axis_named(const char *name) {
     for (int i = 0; i < SC_NAMED_AXES; i++)
         if (!strcmp(name, names[i])) return i;
     return -1;
-}
-
-bool mesh_makes_up(const Axis *const *axes, int n, int world) {
-    int64_t span = 1, places = 1;
-    for (int i = 0; i < n; i++) places *= axes[i]->size;
-    for (int turn = 0; turn < n; turn++)
-        for (int i = 0; i < n; i++)
-            if (axes[i]->size > 1 && axes[i]->stride == span) span *= axes[i]->size;
-    return places == world && span == world;
 }
 
 int mesh_group(const Graph *g, const Axis *axis) {

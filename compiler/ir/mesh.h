@@ -1,6 +1,6 @@
 /* The mesh of ranks: its axes, and the groups of ranks along them that talk to each other.
  * Relies on: ir.h, policy.h, schema/mesh.h.
- * Relied on by: the front end (policies, collectives of a model), units, shard, verify. */
+ * Relied on by: the front end (policies, collectives of a model), units, shard. */
 #ifndef SHARDC_MESH_H
 #define SHARDC_MESH_H
 
@@ -20,8 +20,6 @@ void mesh_begin(Graph *g);
 const Axis *mesh_axis(Graph *g, int n, int stride);
 /* SC_SHARD, SC_REPLICATE or SC_WORLD; -1: none has this name. */
 int mesh_axis_named(const char *name);
-/* Whether the axes, each next to those before it in some order, make up a world of so many ranks. */
-bool mesh_makes_up(const Axis *const *axes, int n, int world);
 /* The group along an axis for parameters, gradients and metrics, and the one for a model's own collectives: the latter
  * has a communicator of its own, as a kernel that waits for such a collective must not wait for gathers and reduces
  * that run beside it. Both are indices in Graph.comms. */

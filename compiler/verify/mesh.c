@@ -2,8 +2,18 @@
  * of a gather, a scatter or a sum over the ranks of their group.
  * Relies on: internal.h. Ops are not asked for: the bytes of a collective tell how many ranks it was planned for.
  * Relied on by: verify.c. */
-#include "../ir/mesh.h"
+#include "schema/mesh.h"
 #include "internal.h"
+
+/* Whether the axes, each next to those before it in some order, make up a world of so many ranks. */
+static bool make_up(const Axis *const *axes, int n, int world) {
+    int64_t span = 1, places = 1;
+    for (int i = 0; i < n; i++) places *= axes[i]->size;
+    for (int turn = 0; turn < n; turn++)
+        for (int i = 0; i < n; i++)
+            if (axes[i]->size > 1 && axes[i]->stride == span) span *= axes[i]->size;
+    return places == world && span == world;
+}
 
 static void check_axes(Verifier *v) {
     const Plan *p = v->plan;
@@ -23,7 +33,7 @@ static void check_axes(Verifier *v) {
         }
     if (p->axes[SC_WORLD]->size != p->world)
         verify_note(v, -1, "mesh", -1, -1, "the group of all ranks has %d of %d", p->axes[SC_WORLD]->size, p->world);
-    if (!mesh_makes_up(p->axes, SC_WORLD, p->world))
+    if (!make_up(p->axes, SC_WORLD, p->world))
         verify_note(v, -1, "mesh", -1, -1,
                     "the axes shard (%d places, %d apart) and replicate (%d places, %d apart) do not make up the world "
                     "of %d ranks",
@@ -36,7 +46,7 @@ static void check_units(Verifier *v) {
     for (int i = 0; i < p->nunits; i++) {
         const PlanUnit *u = &p->units[i];
         const Axis *mesh[] = {u->shard, u->replicate};
-        if (!mesh_makes_up(mesh, 2, p->world))
+        if (!make_up(mesh, 2, p->world))
             verify_note(v, -1, "mesh", -1, -1, "unit %s lies in %d shards × %d replicas, in a world of %d ranks",
                         u->path, u->shard->size, u->replicate->size, p->world);
         else if (u->numel % u->shard->size)
