@@ -64,6 +64,7 @@ DUMP = """
 #define FLAG(name) name
 #define INT(name) name
 #define ENUM(name, type) name
+#define FLAGS(name, type) name
 #define AXIS(name) name
 #define DTYPE(name) name
 #define WIDER(name) name

@@ -61,6 +61,16 @@ void text_int(Str *t, int64_t x) {
         str_int(t, x);
 }
 
+void text_flags(Str *t, const char *const *words, uint64_t x) {
+    const char *between = "";
+    for (; x; x >>= 1, words++) {
+        if (!(x & 1)) continue;
+        str_add(t, between);
+        str_add(t, *words);
+        between = " | ";
+    }
+}
+
 const char *c_name(Arena *a, const char *s) {
     Str t = {.arena = a};
     text_name(&t, s);

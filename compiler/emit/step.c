@@ -196,6 +196,8 @@ static void add_attributes(Text *t, const Event *x) {
                 str_add(s, k ? ", " : "");
                 if (real)
                     text_float(s, f[k]);
+                else if (a->type == A_FLAGS)
+                    text_flags(s, a->words, (uint64_t)i[k]);
                 else if (a->words || a->type == A_FLAG)
                     str_add(s, a->words ? a->words[i[k]] : "true");
                 else

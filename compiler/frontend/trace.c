@@ -92,6 +92,7 @@ static void to_attribute(lua_State *L, const char *name, const Attribute *a, OpP
         parts->i[at] = lua_toboolean(L, -1);
         break;
     case A_INT:
+    case A_FLAGS:
     case A_AXIS: parts->i[at] = lua_tointegerx(L, -1, &is); break;
     case A_DTYPE: parts->i[at] = field_to_dtype(L, -1, name); break;
     case A_WIDER: parts->i[at] = field_to_dtype(L, -1, name) + 1; break;

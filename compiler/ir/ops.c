@@ -19,10 +19,11 @@
 #include "schema/ops.def"
 
 #define WORD(name) #name,
-static const char *const sc_epilogue_words[] = {SC_EPILOGUES(WORD)}, *const sc_init_words[] = {SC_INITS(WORD)};
+static const char *const sc_epilogue_words[] = {SC_EPILOGUES(WORD) NULL}, *const sc_init_words[] = {SC_INITS(WORD)};
 #define FLAG(name) {#name, A_FLAG, 1, true, NULL},
 #define INT(name) {#name, A_INT, 1, true, NULL},
 #define ENUM(name, type) {#name, A_INT, 1, true, type##_words},
+#define FLAGS(name, type) {#name, A_FLAGS, 1, true, type##_words},
 #define AXIS(name) {#name, A_AXIS, 1, true, NULL},
 #define DTYPE(name) {#name, A_DTYPE, 1, false, NULL},
 #define WIDER(name) {#name, A_WIDER, 1, false, NULL},

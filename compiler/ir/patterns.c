@@ -28,7 +28,7 @@ static int finished_on(const Op *product, const Epilogue *e) {
     const Value *a = OPERAND_OF(product, a), *b = OPERAND_OF(product, b);
     bool batch = b->dims > 2 || (a->dims > 2 && INT_OF(product, trans_a));
     if (OPERAND_OF(product, c) || INT_OF(product, epilogue) || !value_contiguous(RESULT_OF(product, y))) return 0;
-    return batch || (e && e->gradient && OPERAND_OF(product, bias)) ? ON_CPU : ON_ALL;
+    return batch || (e && e->f & SC_GRADIENT && OPERAND_OF(product, bias)) ? ON_CPU : ON_ALL;
 }
 
 /* The graph is the same for every target, and so are its roundings: all kernels have to. */
@@ -49,17 +49,16 @@ static bool add_to_product(Graph *g, Op *first, Op *then, int operand, bool alon
 
 /* ── epilogues: a product's kernel does another op to its sums ───────────────────────────────────────────────────── */
 static const Epilogue epilogues[] = {
-    {"gelu", OP_gelu_tanh, "a", .only = SC_GELU, .too = SC_GELU_TOO},
-    {"gelu'", OP_gelu_tanh_grad, "g", {{"a", "x"}}, .only = SC_GELU_GRAD, .gradient = true},
-    {"silu_mul", OP_silu_mul, "up", {{"gate", "gate"}}, .only = SC_GATED, .too = SC_GATED_TOO, .separable = true},
-    {"silu_mul'", OP_silu_mul_grad, "g", {{"gate", "gate"}, {"up", "up"}}, "dup", SC_GATE_GRADS, .gradient = true},
+    {"gelu", OP_gelu_tanh, "a", .f = SC_GELU},
+    {"gelu'", OP_gelu_tanh_grad, "g", {{"a", "x"}}, .f = SC_GELU | SC_GRADIENT},
+    {"silu_mul", OP_silu_mul, "up", {{"gate", "gate"}}, .f = SC_GATED, .separable = true},
+    {"silu_mul'", OP_silu_mul_grad, "g", {{"gate", "gate"}, {"up", "up"}}, .aux = "dup", .f = SC_GATED | SC_GRADIENT},
 };
 enum { EPILOGUES = sizeof epilogues / sizeof *epilogues };
 
 const Epilogue *pattern_epilogue(const Op *product) {
-    sc_epilogue f = (sc_epilogue)INT_OF(product, epilogue);
-    for (int k = 0; k < EPILOGUES && f; k++)
-        if (f == epilogues[k].only || f == epilogues[k].too) return &epilogues[k];
+    for (int k = 0; k < EPILOGUES; k++)
+        if ((INT_OF(product, epilogue) & ~SC_TOO) == epilogues[k].f) return &epilogues[k];
     return NULL;
 }
 
@@ -72,24 +71,24 @@ static bool epilogue_of_product(Graph *g, Op *first, Op *then, int operand, bool
     while (e->then != then->kind) e++;
     Value *sums = RESULT_OF(first, y), *y = op_result(then);
     if (operand != slot(then, e->sums) || then->in[operand] != sums || !same_layout(y, sums)) return false;
-    if (!may_finish(first, e) || (!alone && !e->too)) return false;
+    if (!may_finish(first, e) || (!alone && e->f & SC_GRADIENT)) return false;
     for (int k = 0; k < then->nin; k++) {
         Value *v = then->in[k];
         if (k != operand && (value_root(v)->def == first || !same_layout(v, sums))) return false;
     }
     for (int k = 0; k < MAX_OTHERS && e->others[k].of_then; k++)
         op_set(first, slot(first, e->others[k].of_product), then->in[slot(then, e->others[k].of_then)]);
-    INT_OF(first, epilogue) = alone ? e->only : e->too;
+    INT_OF(first, epilogue) = e->f | (alone ? 0 : SC_TOO);
     RESULT_OF(first, y) = y;
     if (!alone) op_set_result(first, &RESULT_OF(first, aux), sums);
     if (e->aux) op_set_result(first, &RESULT_OF(first, aux), then->out[op_place(then->kind, PART_RESULT, e->aux)]);
-    if (e->gradient) join(first, then);
+    if (e->f & SC_GRADIENT) join(first, then);
     return true;
 }
 
 Value *pattern_apart(const Op *op, Op *second) {
     const Epilogue *e = op_is(op, T_PRODUCT) ? pattern_epilogue(op) : NULL;
-    if (!e || !e->separable || INT_OF(op, epilogue) != e->too) return NULL;
+    if (!e || !e->separable || !(INT_OF(op, epilogue) & SC_TOO)) return NULL;
     *second = *op;
     second->kind = e->then;
     second->joined = NULL;

@@ -31,12 +31,12 @@ typedef struct {
     const char *sums; /* the operand of `then` that the product computes */
     struct {
         const char *of_then, *of_product;
-    } others[MAX_OTHERS];  /* its other operands, and what the product calls them; all are laid out as y */
-    const char *aux;       /* its second result, which is the product's aux; or NULL */
-    sc_epilogue only, too; /* too: aux is what the product alone computes; SC_IDENTITY: no kernel does that */
-    bool gradient;         /* of the backward: it joins the region of `then` */
-    bool separable; /* `too` computes y to the bits that `then` does from aux, whichever kernel does it: where aux is
-                       kept, `then` alone computes y again */
+    } others[MAX_OTHERS]; /* its other operands, and what the product calls them; all are laid out as y */
+    const char *aux;      /* its second result, which is the product's aux; or NULL */
+    int f;                /* an sc_epilogue. Without SC_GRADIENT kernels may also keep what the product alone computes
+                           * (SC_TOO); with it, it is of the backward and joins the region of `then` */
+    bool separable; /* with SC_TOO it computes y to the bits that `then` does from aux, whichever kernel does it: where
+                       aux is kept, `then` alone computes y again */
 } Epilogue;
 const Epilogue *pattern_epilogue(const Op *product); /* NULL: it has none */
 

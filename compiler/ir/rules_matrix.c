@@ -86,7 +86,7 @@ void infer_matmul(Graph *g, Op *op) {
     shape[a->dims - 1] = s.n;
     rule_out(g, op, &op->matmul.y, rule_wider(op->matmul.dtype, a->dtype), a->dims, shape);
     const Epilogue *e = pattern_epilogue(op);
-    if (e && (e->aux || e->too == op->matmul.epilogue)) rule_out_like(g, op, &op->matmul.aux, op->matmul.y);
+    if (e && (e->aux || op->matmul.epilogue & SC_TOO)) rule_out_like(g, op, &op->matmul.aux, op->matmul.y);
 }
 
 static Value *matmul(Builder *b, Value *x, Value *y, bool tx, bool ty) {
@@ -147,7 +147,7 @@ Cost cost_matmul(const Op *op) {
     _Static_assert(sizeof c.variant > sizeof "fp8_e4m3>fp8_e5m2 nt silu_mul+x add", "the longest variant fits");
     snprintf(c.variant, sizeof c.variant, "%s%s%s %s%s%s%s%s%s", dtype_name(in), in == out ? "" : ">",
              in == out ? "" : dtype_name(out), s.ta ? "t" : "n", s.tb ? "t" : "n", e ? " " : "", e ? e->name : "",
-             e && e->too == op->matmul.epilogue ? "+x" : "", op->matmul.c ? " add" : "");
+             op->matmul.epilogue & SC_TOO ? "+x" : "", op->matmul.c ? " add" : "");
     bool folds = matmul_shared(op) && !s.ta;
     double products = folds || !s.m ? 1 : rows / (double)s.m;
     memcpy(c.key, (double[]){rows / products, (double)s.n, (double)s.k, products}, 4 * sizeof *c.key);

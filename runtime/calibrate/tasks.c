@@ -14,6 +14,7 @@
 #define FLAG(name) "I"
 #define INT(name) "I"
 #define ENUM(name, type) "I"
+#define FLAGS(name, type) "I"
 #define AXIS(name) "A"
 #define FLOAT(name) +1
 #define FLOATS(name, n) +n

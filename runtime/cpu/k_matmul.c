@@ -59,12 +59,12 @@ static product product_of(const sc_task *task, const sc_matmul_args *k) {
                  .b = &k->b,
                  .bias = sc_given(&k->bias),
                  .c = sc_given(&k->c),
-                 .x = sc_given(k->epilogue == SC_GELU_GRAD ? &k->x : &k->gate),
+                 .x = sc_given(k->epilogue & SC_GELU ? &k->x : &k->gate),
                  .up = sc_given(&k->up),
                  .ta = k->trans_a != 0,
                  .tb = k->trans_b != 0,
                  .f = (int)k->epilogue};
-    if (p.f == SC_GATED_TOO || p.f == SC_GATE_GRADS) p.y = &k->aux, p.z = &k->y;
+    if (p.f & SC_GATED && p.z) p.y = &k->aux, p.z = &k->y;
     if (k->work.p) p.work = (real *)((char *)k->work.p + (int64_t)task->part * SC_CPU_MATMUL_BYTES);
     p.m = p.y->shape[p.y->dims - 2];
     p.n = p.y->shape[p.y->dims - 1];
@@ -133,20 +133,19 @@ static void finish(const product *p, real *sum, int64_t at, int64_t n) {
         SC_ELEMENTWISE
         for (int64_t j = 0; j < n; j++) sum[j] += c[j];
     }
-    if (p->f == SC_GELU_TOO) {
+    if (SC_HAS(p->f, SC_GELU | SC_TOO)) {
         sc_store(p->z, at, 1, n, sum);
         sc_load(sum, p->z, at, 1, n);
     }
-    if (p->f == SC_GELU_TOO || p->f == SC_GELU) {
-        SC_ELEMENTWISE
-        for (int64_t j = 0; j < n; j++) sum[j] = sc_gelu_tanh(sum[j]);
-    }
-    if (p->f == SC_GELU_GRAD) {
+    if (SC_HAS(p->f, SC_GELU | SC_GRADIENT)) {
         const real *x = sc_in(p->x, at, n, buffer);
         SC_ELEMENTWISE
         for (int64_t j = 0; j < n; j++) sum[j] = sc_gelu_tanh_grad(sum[j], x[j]);
+    } else if (p->f & SC_GELU) {
+        SC_ELEMENTWISE
+        for (int64_t j = 0; j < n; j++) sum[j] = sc_gelu_tanh(sum[j]);
     }
-    if (p->f >= SC_GATED_TOO) gate(p, sum, at, n);
+    if (p->f & SC_GATED) gate(p, sum, at, n);
 }
 
 static void tile(const product *p, int64_t batch, int64_t r0, int64_t rows, int64_t c0, int64_t cols) {

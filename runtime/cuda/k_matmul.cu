@@ -110,7 +110,7 @@ static product product_of(const sc_matmul_args *k) {
     p.b = &k->b;
     p.bias = present(&k->bias);
     p.c = present(&k->c);
-    p.x = present(p.f >= SC_GATED_TOO ? &k->gate : &k->x);
+    p.x = present(p.f & SC_GATED ? &k->gate : &k->x);
     p.x2 = present(&k->up);
     p.work = present(&k->work);
     p.ta = k->trans_a != 0;
@@ -135,7 +135,7 @@ static product product_of(const sc_matmul_args *k) {
 /* What is gated, without its gate. */
 static product ungated(const product *p) {
     product q = *p;
-    if (p->f < SC_GATED_TOO) return q;
+    if (!(p->f & SC_GATED)) return q;
     q.f = 0;
     q.x = q.x2 = q.z = NULL;
     if (p->z) q.y = p->z;
@@ -228,16 +228,21 @@ static void layout(cublasLtMatrixLayout_t l, int dtype, int64_t rows, int64_t co
 
 static cublasLtEpilogue_t library_epilogue(const sc_matmul_key *k, int f) {
     switch (f) {
-    case SC_GELU_TOO: return k->bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+    case SC_GELU | SC_TOO: return k->bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
     case SC_GELU: return k->bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
-    case SC_GELU_GRAD: return CUBLASLT_EPILOGUE_DGELU;
+    case SC_GELU | SC_GRADIENT: return CUBLASLT_EPILOGUE_DGELU;
     default: return k->bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
     }
 }
 
+/* Whether gelu's argument is stored, or read: what the library calls aux. */
+static int has_argument(int f) {
+    return f & SC_GELU && f & (SC_TOO | SC_GRADIENT);
+}
+
 /* May a pass of our own take 16 bytes of y, z, x and c at a time? */
 static int fits_apart(const sc_matmul_key *k) {
-    return (k->f == SC_GELU_TOO || k->f == SC_GELU_GRAD) && k->m * k->n % 8 == 0 && k->align_y >= 4 && k->align_c >= 4;
+    return has_argument(k->f) && k->m * k->n % 8 == 0 && k->align_y >= 4 && k->align_c >= 4;
 }
 
 /* The library's description of the product, but for the addresses of bias, gelu's argument and x. */
@@ -248,7 +253,7 @@ static void describe(plan *p) {
     set(&p->what, CUBLASLT_MATMUL_DESC_TRANSA, k->tb ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(&p->what, CUBLASLT_MATMUL_DESC_TRANSB, k->ta ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(&p->what, CUBLASLT_MATMUL_DESC_EPILOGUE, library_epilogue(k, p->f));
-    if (p->f == SC_GELU_TOO || p->f == SC_GELU_GRAD) set(&p->what, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, k->ldy);
+    if (has_argument(p->f)) set(&p->what, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, k->ldy);
     if (k->bias) set(&p->what, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, (int32_t)library_type(k->out));
     layout(&p->b, k->in, k->tb ? k->k : k->n, k->tb ? k->n : k->k, k->ldb, k->batches, k->stride_b);
     layout(&p->a, k->in, k->ta ? k->m : k->k, k->ta ? k->k : k->m, k->lda, k->batches, k->stride_a);
@@ -257,8 +262,8 @@ static void describe(plan *p) {
 
 static void set_addresses(plan *x, const product *p) {
     if (x->key.bias) set(&x->what, CUBLASLT_MATMUL_DESC_BIAS_POINTER, (const void *)p->bias->p);
-    if (x->f == SC_GELU_TOO) set(&x->what, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p->z->p);
-    if (x->f == SC_GELU_GRAD) set(&x->what, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p->x->p);
+    if (SC_HAS(x->f, SC_GELU | SC_TOO)) set(&x->what, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p->z->p);
+    if (SC_HAS(x->f, SC_GELU | SC_GRADIENT)) set(&x->what, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p->x->p);
 }
 
 /* The heuristic's best `most`. What epilogues read counts by its address's alignment. */
@@ -397,13 +402,13 @@ SC_DEVICE float rounded(int dtype, float x) {
  * what is gated is rounded first. */
 SC_DEVICE float finished(const own &o, int64_t at, float s) {
     if (o.c) s += element(o.c, o.y.dtype, at);
-    if (o.f == SC_GELU_TOO || o.f >= SC_GATED_TOO) s = rounded(o.y.dtype, s);
+    if (o.f & (SC_TOO | SC_GATED)) s = rounded(o.y.dtype, s);
     float x = o.x ? element(o.x, o.y.dtype, at) : 0, z = s, y;
-    if (o.f == SC_GATE_GRADS) sc_silu_mul_grad(s, x, element(o.x2, o.y.dtype, at), &y, &z);
+    if (SC_HAS(o.f, SC_GATED | SC_GRADIENT)) sc_silu_mul_grad(s, x, element(o.x2, o.y.dtype, at), &y, &z);
     if (o.z) store(o.z, o.y.dtype, at, z);
-    if (o.f == SC_GATE_GRADS) return y;
-    if (o.f >= SC_GATED_TOO) return sc_silu_mul(x, s);
-    if (o.f == SC_GELU_GRAD) return sc_gelu_tanh_grad(s, x);
+    if (SC_HAS(o.f, SC_GATED | SC_GRADIENT)) return y;
+    if (o.f & SC_GATED) return sc_silu_mul(x, s);
+    if (SC_HAS(o.f, SC_GELU | SC_GRADIENT)) return sc_gelu_tanh_grad(s, x);
     return o.f ? sc_gelu_tanh(s) : s;
 }
 
@@ -555,7 +560,7 @@ static void finish(const sc_task *t, const product *p) {
 /* The library has made what is gated. */
 static void gate(const sc_task *t, const product *p) {
     void *sums = p->z ? p->z->p : p->y->p;
-    if (p->f == SC_GATE_GRADS)
+    if (SC_HAS(p->f, SC_GATED | SC_GRADIENT))
         sc_silu_mul_grad_apart(t, p->y->dtype, p->m * p->n, p->y->p, sums, sums, p->x->p, p->x2->p);
     else
         sc_silu_mul_apart(t, p->y->dtype, p->m * p->n, p->y->p, p->x->p, sums);
@@ -602,7 +607,7 @@ SC_KERNEL(matmul) {
         for_each_matrix(&p, p.nloops,
                         [&](char *y, const char *a, const char *b) { by_ourselves(task, &p, y, a, b, 0); });
     }
-    if (x && p.f >= SC_GATED_TOO)
+    if (x && p.f & SC_GATED)
         gate(task, &p);
     else if (x && p.f && !x->f)
         finish(task, &p);

@@ -52,13 +52,13 @@ typedef struct {
 
 /* By the function f: is b [k][n], or else [n][k]? Is a bias added? Is there a gate? */
 __host__ __device__ constexpr bool turned(int f) {
-    return f == SC_GELU_TOO || f == SC_GATE_GRADS;
+    return SC_HAS(f, SC_GELU | SC_TOO) || SC_HAS(f, SC_GATED | SC_GRADIENT);
 }
 __host__ __device__ constexpr bool biased(int f) {
-    return f == SC_GELU_TOO || f == SC_GATED_TOO;
+    return f & SC_TOO;
 }
 __host__ __device__ constexpr bool gated(int f) {
-    return f == SC_GATED_TOO || f == SC_GATE_GRADS;
+    return f & SC_GATED;
 }
 
 /* ── barriers and copies ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -270,7 +270,7 @@ template <int F> SC_DEVICE void work(const product &p, uint32_t base, int rank, 
         constexpr int half = decltype(which)::value;
         uint32_t *r = kept + 8 * half, y[8];
         uint32_t c[2] = {((4 * (half % 2) + right) ^ lane % 8) << 4, ((4 * (half % 2) + 2 + right) ^ lane % 8) << 4};
-        if (F == SC_GELU_TOO) {
+        if (SC_HAS(F, SC_GELU | SC_TOO)) {
             uint32_t shift, mask; /* read here, or else the arithmetic moves before the multiplications */
             asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(shift), "=r"(mask) : "r"(base + WORDS) : "memory");
 #pragma unroll
@@ -283,20 +283,20 @@ template <int F> SC_DEVICE void work(const product &p, uint32_t base, int rank, 
         }
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            put_pieces(to + c[i], F == SC_GELU_TOO ? y + 4 * i : r + 4 * i);
-            if (F == SC_GELU_TOO) put_pieces(to + 2048 + c[i], r + 4 * i);
+            put_pieces(to + c[i], SC_HAS(F, SC_GELU | SC_TOO) ? y + 4 * i : r + 4 * i);
+            if (SC_HAS(F, SC_GELU | SC_TOO)) put_pieces(to + 2048 + c[i], r + 4 * i);
         }
         if (half % 2 == 1) {
             asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
             __syncwarp();
             if (lane == 0 && before.row >= 0) {
                 int column = before.column + 32 * (half - 1), first = before.row + group * 64 + warp * 16;
-                if (F == SC_GELU_TOO) copy_out(&p.z, mine + 2048, column, first);
+                if (SC_HAS(F, SC_GELU | SC_TOO)) copy_out(&p.z, mine + 2048, column, first);
                 copy_out(&p.y, mine, column, first);
                 copies_out();
             }
         }
-        if (F == SC_GELU_GRAD && !last) {
+        if (SC_HAS(F, SC_GELU | SC_GRADIENT) && !last) {
             barrier_wait(arrived + 8 * (half & 1), half / 2 & 1);
             __syncwarp();
             uint32_t at = from + 1024 * (half & 1), turn = row / 2 % 4;
@@ -322,9 +322,9 @@ template <int F> SC_DEVICE void work(const product &p, uint32_t base, int rank, 
         uint32_t to = mine + 2048 * (half & 1), barrier = arrived + 8 * (half & 1);
         int column = at.column + 32 * half, first = at.row + group * 64 + warp * 16;
         copied_from();
-        barrier_expect(barrier, F == SC_GATED_TOO ? 1024 : 2048);
+        barrier_expect(barrier, SC_HAS(F, SC_GATED | SC_TOO) ? 1024 : 2048);
         copy_in(to, &p.x, barrier, column, first);
-        if (F == SC_GATE_GRADS) copy_in(to + 1024, &p.x2, barrier, column, first);
+        if (SC_HAS(F, SC_GATED | SC_GRADIENT)) copy_in(to + 1024, &p.x2, barrier, column, first);
     };
     /* kept: rounded products. Where none has begun, the results stay here. */
     auto gated_half_slice = [&](auto which, bool last) {
@@ -340,11 +340,11 @@ template <int F> SC_DEVICE void work(const product &p, uint32_t base, int rank, 
         for (int i = 0; i < 2; i++) {
             uint32_t g[4], u[4], *r = kept + 8 * half + 4 * i, piece = at + (((2 * i + right) ^ turn) << 4);
             get_pieces(piece, g);
-            if (F == SC_GATE_GRADS) get_pieces(piece + 1024, u);
+            if (SC_HAS(F, SC_GATED | SC_GRADIENT)) get_pieces(piece + 1024, u);
 #pragma unroll
             for (int j = 0; j < 4; j++) {
                 float x0 = low_bf16(g[j]), x1 = high_bf16(g[j]), r0 = low_bf16(r[j]), r1 = high_bf16(r[j]), y[4];
-                if (F == SC_GATED_TOO) {
+                if (SC_HAS(F, SC_GATED | SC_TOO)) {
                     g[j] = two_bf16(sc_silu_mul(x0, r0), sc_silu_mul(x1, r1));
                     u[j] = r[j];
                 } else {
@@ -409,7 +409,7 @@ template <int F> SC_DEVICE void work(const product &p, uint32_t base, int rank, 
                 for (int u = 0; u < 2; u++) {
                     float low = sums[4 * i + 2 * u], high = sums[4 * i + 2 * u + 1];
                     uint32_t *to = kept + 2 * i + u;
-                    if (F == SC_GELU_GRAD) low *= of_fp16(*to, 0), high *= of_fp16(*to, 1);
+                    if (SC_HAS(F, SC_GELU | SC_GRADIENT)) low *= of_fp16(*to, 0), high *= of_fp16(*to, 1);
                     if (biased(F)) low += low_bf16(w[i - j]), high += high_bf16(w[i - j]);
                     *to = two_bf16(low, high);
                 }
@@ -426,7 +426,7 @@ template <int F> SC_DEVICE void work(const product &p, uint32_t base, int rank, 
             block_of_k(block++, HALF(-1));
     };
 
-    if (F == SC_GELU_GRAD && now.row >= 0) fetch(0, now), fetch(1, now);
+    if (SC_HAS(F, SC_GELU | SC_GRADIENT) && now.row >= 0) fetch(0, now), fetch(1, now);
     if (gated(F) && now.row >= 0) before = now, fetch_gate(0, now);
     for (int t = blockIdx.x / PAIR; now.row >= 0;
          t += gridDim.x / PAIR, before = now, now = next, parity ^= 1, begun = true) {
@@ -436,13 +436,13 @@ template <int F> SC_DEVICE void work(const product &p, uint32_t base, int rank, 
             block = 0;
             spread(HALF(0)), spread(HALF(1)), spread(HALF(2)), spread(HALF(3));
             spread(HALF(4)), spread(HALF(5)), spread(HALF(6)), spread(HALF(7));
-            if (F == SC_GATED_TOO) group_sync(group);
+            if (SC_HAS(F, SC_GATED | SC_TOO)) group_sync(group);
         } else {
             block_of_k(0, HALF(0)), block_of_k(1, HALF(1)), block_of_k(2, HALF(-1));
             block_of_k(3, HALF(2)), block_of_k(4, HALF(3)), block_of_k(5, HALF(-1));
             block_of_k(6, HALF(4)), block_of_k(7, HALF(5)), block_of_k(8, HALF(-1));
             block_of_k(9, HALF(6)), block_of_k(10, HALF(7));
-            if (F == SC_GELU_TOO) group_sync(group); /* biases are there */
+            if (SC_HAS(F, SC_GELU | SC_TOO)) group_sync(group); /* biases are there */
 #pragma unroll 1
             for (int k = LEAST; k < p.blocks; k++) block_of_k(k, HALF(-1));
         }
@@ -528,9 +528,9 @@ static CUtensorMap groups(encoder *encode, const void *p, int64_t k, int64_t n, 
  * nothing so. */
 extern "C" int sc_matmul_hopper_takes(const sc_cuda *c, const sc_matmul_key *k) {
     bool same = c->major == 9 && c->minor == 0 && k->in == BF16 && k->out == BF16;
-    bool function = (gated(k->f) || k->f == SC_GELU_TOO || k->f == SC_GELU_GRAD) && !k->tb == turned(k->f);
+    bool function = k->f & (SC_TOO | SC_GRADIENT) && !k->tb == turned(k->f);
     bool bias = !k->bias || (biased(k->f) && k->align_bias >= 2);
-    bool alone = c->world == 1 || k->f != SC_GELU_GRAD;
+    bool alone = c->world == 1 || !SC_HAS(k->f, SC_GELU | SC_GRADIENT);
     bool plain = !k->ta && !k->add && k->batches == 1 && k->ldy == k->n && (k->lda | k->ldb) % 8 == 0;
     bool aligned = k->align_a >= 4 && k->align_b >= 4 && k->align_y >= 4 && k->align_c >= 4;
     bool whole = k->m % (PAIR * ROWS) == 0 && k->n % COLUMNS == 0 && k->k % DEPTH == 0;
@@ -542,7 +542,8 @@ extern "C" int sc_matmul_hopper_takes(const sc_cuda *c, const sc_matmul_key *k) 
 
 template <int F> static void start(const sc_task *t, const product &p) {
     const sc_cuda *c = sc_library(t);
-    int taken = F == SC_GATE_GRADS && c->world > 1 ? SC_SUM_BLOCKS : 0, pairs = (c->multiprocessors - taken) / PAIR;
+    int taken = SC_HAS(F, SC_GATED | SC_GRADIENT) && c->world > 1 ? SC_SUM_BLOCKS : 0;
+    int pairs = (c->multiprocessors - taken) / PAIR;
     sc_launch_clusters(multiply<F>, pairs > 1 ? pairs : 1, PAIR, THREADS, SHARED, SC_STREAM(t), p);
 }
 
@@ -566,9 +567,9 @@ extern "C" void sc_matmul_hopper(const sc_task *t, const sc_matmul_key *k, void 
     p.pairs = (int)(k->m / (PAIR * ROWS));
     p.across = (int)(k->n / COLUMNS);
     p.tall = 8;
-    (k->f == SC_GELU_TOO    ? start<SC_GELU_TOO>
-     : k->f == SC_GELU_GRAD ? start<SC_GELU_GRAD>
-     : k->f == SC_GATED_TOO ? start<SC_GATED_TOO>
-                            : start<SC_GATE_GRADS>)(t, p);
+    (SC_HAS(k->f, SC_GELU | SC_TOO)        ? start<SC_GELU | SC_TOO>
+     : SC_HAS(k->f, SC_GELU | SC_GRADIENT) ? start<SC_GELU | SC_GRADIENT>
+     : SC_HAS(k->f, SC_GATED | SC_TOO)     ? start<SC_GATED | SC_TOO>
+                                           : start<SC_GATED | SC_GRADIENT>)(t, p);
 }
 #endif

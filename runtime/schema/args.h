@@ -11,6 +11,7 @@
 #define FLAG(name) int64_t name;
 #define INT(name) int64_t name;
 #define ENUM(name, type) int64_t name;
+#define FLAGS(name, type) int64_t name;
 #define AXIS(name) int64_t name;
 #define FLOAT(name) double name;
 #define FLOATS(name, n) double name[n];

@@ -45,13 +45,16 @@ static inline int sc_stream_meets(sc_stream s) {
 #define SC_STREAM_NAMES                                                                                                \
     { SC_STREAM_LIST(SC_STREAM_NAME) }
 
-/* What a matmul makes of its sums s. GELU: y = gelu_tanh(s). GELU_TOO: that, and aux = s. GELU_GRAD: y = s times
- * gelu_tanh's derivative at x. GATED: y = silu(gate) s. GATED_TOO: that, and aux = s. GATE_GRADS: y and aux are the two
- * results of silu_mul_grad of g = s, gate and up. GELU_TOO takes gelu of aux as it is stored; the gated ones take s as
- * if it had been stored. */
-#define SC_EPILOGUES(X)                                                                                                \
-    X(SC_IDENTITY) X(SC_GELU_TOO) X(SC_GELU_GRAD) X(SC_GELU) X(SC_GATED_TOO) X(SC_GATED) X(SC_GATE_GRADS)
-typedef enum { SC_EPILOGUES(SC_ID) SC_N_EPILOGUES } sc_epilogue;
+/* What a matmul makes of its sums s: flags. GELU: y = gelu_tanh(s). GATED: y = silu(gate) s. With TOO also aux = s.
+ * With GRADIENT the gradient of that: of GELU y = s times gelu_tanh's derivative at x; of GATED y and aux are the two
+ * results of silu_mul_grad of g = s, gate and up. With TOO gelu is taken of aux as it is stored; what is GATED is s as
+ * if it had been stored. A bias and c are added first, where they are there. */
+#define SC_EPILOGUES(X) X(SC_GELU) X(SC_GATED) X(SC_TOO) X(SC_GRADIENT)
+#define SC_BIT_OF(ID) ID##_BIT,
+#define SC_FLAG_OF(ID) ID = 1 << ID##_BIT,
+enum { SC_EPILOGUES(SC_BIT_OF) };
+typedef enum { SC_EPILOGUES(SC_FLAG_OF) } sc_epilogue;
+#define SC_HAS(f, flags) (((f) & (flags)) == (flags))
 
 /* How a parameter begins. */
 #define SC_INITS(X) X(SC_ZEROS) X(SC_ONES) X(SC_CONSTANT) X(SC_NORMAL) X(SC_UNIFORM) X(SC_TRUNC_NORMAL)

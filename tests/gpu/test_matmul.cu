@@ -49,8 +49,13 @@ static void release_operands(operands &x) {
     for (tensor *t : {&x.y, &x.a, &x.b, &x.bias, &x.work, &x.c, &x.x, &x.x2, &x.z})
         if (t->base) release(*t);
 }
+static const char *name_of(int f) {
+    if (f & SC_GELU) return f & SC_TOO ? " gelu, argument too" : f & SC_GRADIENT ? " gelu's gradient" : " gelu";
+    return f & SC_TOO ? " gated, argument too" : f & SC_GRADIENT ? " gate's gradients" : f ? " gated" : "";
+}
+
 static bool gives_two(int f) {
-    return f == SC_GELU_TOO || f == SC_GATED_TOO || f == SC_GATE_GRADS;
+    return f & SC_TOO || SC_HAS(f, SC_GATED | SC_GRADIENT);
 }
 static sc_matmul_args args_of(const problem &c, const operands &x) {
     return {.y = x.y.t,
@@ -59,9 +64,9 @@ static sc_matmul_args args_of(const problem &c, const operands &x) {
             .b = x.b.t,
             .bias = given(c.bias, x.bias),
             .c = given(c.add, x.c),
-            .x = given(c.f == SC_GELU_GRAD, x.x),
-            .gate = given(c.f >= SC_GATED_TOO, x.x),
-            .up = given(c.f == SC_GATE_GRADS, x.x2),
+            .x = given(SC_HAS(c.f, SC_GELU | SC_GRADIENT), x.x),
+            .gate = given(c.f & SC_GATED, x.x),
+            .up = given(SC_HAS(c.f, SC_GATED | SC_GRADIENT), x.x2),
             .work = x.work.t,
             .trans_a = c.ta,
             .trans_b = c.tb,
@@ -88,7 +93,7 @@ static std::vector<double> define(const problem &c, const operands &x, bool argu
                     s += a[c.ta ? l * c.m + i : i * c.k + l] * b[c.tb ? j * c.k + l : l * c.n + j];
                 int64_t at = u * c.m * c.n + i * c.n + j;
                 if (c.add) s += x.c.x[at];
-                y[at] = argument || !c.f ? s : c.f == SC_GELU_GRAD ? s * gelu_slope(x.x.x[at]) : gelu(s);
+                y[at] = argument || !c.f ? s : SC_HAS(c.f, SC_GELU | SC_GRADIENT) ? s * gelu_slope(x.x.x[at]) : gelu(s);
             }
     }
     return y;
@@ -112,7 +117,7 @@ static bool compare(const problem &c, operands &x, std::string &text) {
     bool inside = fetch(x.y), good = close_to(text, "y", x.y.x, define(c, x), most, most / 2);
     if (c.f && c.out != FP32) most *= 3; /* the library's tanh, and gelu of the rounded argument or of the other */
     if (c.f) text = "", good = close_to(text, "y", x.y.x, define(c, x), most, most / 2);
-    if (c.f == SC_GELU_TOO) {
+    if (SC_HAS(c.f, SC_GELU | SC_TOO)) {
         inside &= fetch(x.z);
         good &= close_to(text, "z", x.z.x, define(c, x, true), most, most / 2);
     }
@@ -150,11 +155,10 @@ static void check(const problem &c) {
     char name[200];
     std::string lead;
     for (int64_t d : c.lead) lead += std::to_string(d) + "x";
-    static const char *const functions[] = {"", " gelu, argument too", " gelu's gradient", " gelu"};
     snprintf(name, sizeof name, "%s %s%s %s%lldx%lldx%lld%s%s%s%s%s", dtype_text(c.in), c.out == c.in ? "" : "to ",
              c.out == c.in ? c.what : (std::string(dtype_text(c.out)) + " " + c.what).c_str(), lead.c_str(),
              (long long)c.m, (long long)c.n, (long long)c.k, c.ta ? " ta" : "", c.tb ? " tb" : "",
-             c.bias ? " bias" : "", c.add ? " c" : "", functions[c.f]);
+             c.bias ? " bias" : "", c.add ? " c" : "", name_of(c.f));
     verdict(good, name, text.c_str());
     release_operands(x);
 }
@@ -225,11 +229,11 @@ static void check_all() {
     for (int dtype : {BF16, FP16}) check_one_rounding(dtype);
     for (int in : {FP32, BF16, FP16})
         for (bool bias : {false, true})
-            for (int f : {0, 1, 2, 3}) { /* aligned, not aligned, rows folded */
-                if (bias && f == SC_GELU_GRAD) continue;
-                check({.in = in, .out = in, .tb = f == SC_GELU_GRAD, .bias = bias, .m = 64, .n = 96, .k = 128,
-                       .add = !f, .f = f});
-                check({.in = in, .out = in, .tb = f == SC_GELU_GRAD, .bias = bias, .m = 33, .n = 17, .k = 29,
+            for (int f : {0, SC_GELU | SC_TOO, SC_GELU | SC_GRADIENT, +SC_GELU}) { /* aligned, not, rows folded */
+                if (bias && SC_HAS(f, SC_GELU | SC_GRADIENT)) continue;
+                bool tb = SC_HAS(f, SC_GELU | SC_GRADIENT);
+                check({.in = in, .out = in, .tb = tb, .bias = bias, .m = 64, .n = 96, .k = 128, .add = !f, .f = f});
+                check({.in = in, .out = in, .tb = tb, .bias = bias, .m = 33, .n = 17, .k = 29,
                        .by_library = in == FP32, .add = !f, .f = f});
                 check({.what = "folded", .in = in, .out = in, .bias = bias, .lead = {2, 3}, .m = 16, .n = 24, .k = 32,
                        .add = !f, .f = f});
@@ -252,10 +256,10 @@ static bool compare_gated(const problem &c, const std::vector<double> &sums, con
     std::vector<double> first(sums), second(sums);
     for (size_t i = 0; i < sums.size(); i++) {
         double s = 1 / (1 + exp(-gate[i])), silu = gate[i] * s;
-        first[i] = c.f == SC_GATE_GRADS ? sums[i] * up[i] * (s + silu * (1 - s))
+        first[i] = SC_HAS(c.f, SC_GATED | SC_GRADIENT) ? sums[i] * up[i] * (s + silu * (1 - s))
                    : c.f == SC_GATED    ? silu * sums[i]
                                         : silu * z.x[i];
-        if (c.f == SC_GATE_GRADS) second[i] = sums[i] * silu;
+        if (SC_HAS(c.f, SC_GATED | SC_GRADIENT)) second[i] = sums[i] * silu;
     }
     bool good = c.f == SC_GATED || close_to(text, "z", z.x, second, 2 * most, most);
     return close_to(text, "y", y.x, first, 2 * most, most) && good;
@@ -297,7 +301,7 @@ static void check_gated(const problem &c, bool in_place, int again = 1) {
         good &= compare_gated(c, sums, gate, x.x2.x, y, x.z, text);
         sc_matmul_table(&library, NULL, 0);
     }
-    if (c.f == SC_GATED_TOO && !in_place) { /* what it is without the product, to the bit */
+    if (SC_HAS(c.f, SC_GATED | SC_TOO) && !in_place) { /* what it is without the product, to the bit */
         sc_silu_mul_apart(&t, c.out, count(y), apart.t.p, x.x.t.p, x.z.t.p);
         SC_CUDA(cudaStreamSynchronize(stream));
         fetch(apart);
@@ -305,20 +309,19 @@ static void check_gated(const problem &c, bool in_place, int again = 1) {
         if (apart.x != y.x) good = false, text += ", NOT AS APART";
     }
     char name[200];
-    static const char *const functions[] = {" gated, argument too", " gated", " gate's gradients"};
     snprintf(name, sizeof name, "%s %s%s%lldx%lldx%lld%s%s%s%s", dtype_text(c.in), c.what, *c.what ? " " : "",
              (long long)c.m, (long long)c.n, (long long)c.k, c.tb ? " tb" : "", c.bias ? " bias" : "",
-             functions[c.f - 4], in_place ? " in place" : "");
+             name_of(c.f), in_place ? " in place" : "");
     verdict(good, name, (text + (n ? ", library" : ", own kernel")).c_str());
     release(apart);
     release_operands(x);
 }
 static void check_all_gated() {
     for (int in : {FP32, BF16, FP16})
-        for (int f : {4, 5, 6})
+        for (int f : {SC_GATED | SC_TOO, +SC_GATED, SC_GATED | SC_GRADIENT})
             for (int flags = 0; flags < 8; flags++) {
                 bool tb = flags & 1, bias = flags & 2, in_place = flags & 4;
-                if ((bias && f == SC_GATE_GRADS) || (in_place && f == SC_GATED)) continue;
+                if ((bias && SC_HAS(f, SC_GATED | SC_GRADIENT)) || (in_place && f == SC_GATED)) continue;
                 problem c = {.in = in, .out = in, .tb = tb, .bias = bias, .m = 64, .n = 96, .k = 128, .f = f};
                 check_gated(c, in_place);
                 c.m = 33, c.n = 17, c.k = 29;
@@ -348,16 +351,16 @@ static void check_hopper(const problem &c, int multiprocessors, int again) {
     std::string text;
     bool good = !sc_matmul_candidates(&t, &found, 1), inside = true;
     if (!good) text = "left to the library, ";
-    std::vector<double> want = define(c, x, c.f == SC_GELU_TOO);
+    std::vector<double> want = define(c, x, SC_HAS(c.f, SC_GELU | SC_TOO));
     std::vector<unsigned char> before;
     for (int i = 0; i <= again; i++) {
         spoil(x.y);
-        if (c.f == SC_GELU_TOO) spoil(x.z);
+        if (SC_HAS(c.f, SC_GELU | SC_TOO)) spoil(x.z);
         run_graph(t);
-        inside &= fetch(x.y) && (c.f != SC_GELU_TOO || fetch(x.z));
+        inside &= fetch(x.y) && (!SC_HAS(c.f, SC_GELU | SC_TOO) || fetch(x.z));
         if (!i) {
             std::vector<double> y = want;
-            if (c.f == SC_GELU_TOO) {
+            if (SC_HAS(c.f, SC_GELU | SC_TOO)) {
                 good &= close_to(text, "z", x.z.x, want, 4e-3, 2e-3);
                 for (size_t k = 0; k < y.size(); k++) y[k] = gelu(x.z.x[k]);
             }
@@ -371,7 +374,7 @@ static void check_hopper(const problem &c, int multiprocessors, int again) {
     char name[120];
     snprintf(name, sizeof name, "9.0, %d multiprocessors: %lldx%lldx%lld%s%s", multiprocessors, (long long)c.m,
              (long long)c.n, (long long)c.k, c.bias ? " bias" : "",
-             c.f == SC_GELU_TOO ? " gelu, argument too" : " gelu's gradient");
+             SC_HAS(c.f, SC_GELU | SC_TOO) ? " gelu, argument too" : " gelu's gradient");
     verdict(good && inside, name, text.c_str());
     release_operands(x);
 }
@@ -381,19 +384,20 @@ static void check_all_hopper() {
     if (about.major != 9 || about.minor != 0) return;
     library.major = 9;
     library.world = 1;
-    for (int f :
-         {1, 2}) { /* one and two pairs of blocks, groups of rows that are not full; 11, 12 and 13 blocks of k */
-        problem c = {.in = BF16, .out = BF16, .tb = f == SC_GELU_GRAD, .bias = f == SC_GELU_TOO, .m = 512, .n = 1024,
-                     .k = 704, .by_library = false, .f = f};
+    /* one and two pairs of blocks, groups of rows that are not full; 11, 12 and 13 blocks of k */
+    for (int f : {SC_GELU | SC_TOO, SC_GELU | SC_GRADIENT}) {
+        bool too = f & SC_TOO;
+        problem c = {.in = BF16, .out = BF16, .tb = !too, .bias = too, .m = 512, .n = 1024, .k = 704,
+                     .by_library = false, .f = f};
         check_hopper(c, 2, 20);
         c.bias = false;
-        c.m = f == SC_GELU_TOO ? 1280 : 2560, c.n = 512, c.k = f == SC_GELU_TOO ? 768 : 832;
-        check_hopper(c, f == SC_GELU_TOO ? 2 : 4, 20);
+        c.m = too ? 1280 : 2560, c.n = 512, c.k = too ? 768 : 832;
+        check_hopper(c, too ? 2 : 4, 20);
     }
-    for (int f : {4, 6}) /* b as the kernel takes it */
+    for (int f : {SC_GATED | SC_TOO, SC_GATED | SC_GRADIENT}) /* b as the kernel takes it */
         for (int flags = 0; flags < 4; flags++) {
-            bool tb = f == SC_GATED_TOO, bias = flags & 1, in_place = flags & 2;
-            if (bias && f == SC_GATE_GRADS) continue;
+            bool tb = SC_HAS(f, SC_GATED | SC_TOO), bias = flags & 1, in_place = flags & 2;
+            if (bias && SC_HAS(f, SC_GATED | SC_GRADIENT)) continue;
             library.multiprocessors = 2;
             problem c = {.what = "9.0", .in = BF16, .out = BF16, .tb = tb, .bias = bias, .m = 512, .n = 1024, .k = 704,
                          .by_library = false, .f = f};
@@ -426,14 +430,12 @@ static void time_case(int in, int out, bool ta, bool tb, bool bias, int64_t m, i
     x.bias = noise(in, {n});
     x.work = noise(BOOL, {32 << 20});
     if (add) x.c = noise(out, {m, n});
-    if (f == SC_GELU_GRAD || f >= SC_GATED_TOO) x.x = noise(out, {m, n});
-    if (f == SC_GATE_GRADS) x.x2 = noise(out, {m, n});
+    if (SC_HAS(f, SC_GELU | SC_GRADIENT) || f & SC_GATED) x.x = noise(out, {m, n});
+    if (SC_HAS(f, SC_GATED | SC_GRADIENT)) x.x2 = noise(out, {m, n});
     if (gives_two(f)) x.z = noise(out, {m, n});
     sc_matmul_args args = args_of(c, x);
     sc_task t = task_of(args, SC_SLOTS_matmul, stream, &library);
     sc_matmul_choice found[24];
-    static const char *const functions[] = {"",       " gelu",  " gelu's gradient", " gelu",
-                                            " gated", " gated", " gate's gradients"};
     if (f && library.major == 9) {
         library.world = 1;
         printf("f beside the multiplications: %.3f ms\n", time_of(t));
@@ -450,7 +452,7 @@ static void time_case(int in, int out, bool ta, bool tb, bool bias, int64_t m, i
     sc_matmul_table(&library, NULL, 0);
     printf("%s to %s %lldx%lldx%lld%s%s%s%s%s: %.3f ms %.0f TFLOP/s; best of %d: number %d, %.3f ms\n", dtype_text(in),
            dtype_text(out), (long long)m, (long long)n, (long long)k, ta ? " ta" : "", tb ? " tb" : "",
-           bias ? " bias" : "", add ? " c" : "", functions[f], first, 2e-9 * (double)m * (double)n * (double)k / first,
+           bias ? " bias" : "", add ? " c" : "", name_of(f), first, 2e-9 * (double)m * (double)n * (double)k / first,
            candidates, best, least);
     if (apart > 0) printf("    f apart: %.3f ms\n", apart);
     release_operands(x);
@@ -461,12 +463,12 @@ static void bench() {
     time_case(BF16, BF16, false, false, true, 65536, 768, 3072);
     time_case(BF16, BF16, false, true, false, 65536, 768, 3072);
     time_case(BF16, BF16, false, false, true, 65536, 768, 3072, 1);
-    time_case(BF16, BF16, false, false, true, 65536, 3072, 768, 0, 1);
-    time_case(BF16, BF16, false, true, false, 65536, 3072, 768, 0, 2);
-    time_case(BF16, BF16, false, true, false, 8192, 14336, 4096, 0, 4);
-    time_case(BF16, BF16, false, false, false, 8192, 14336, 4096, 0, 6);
-    time_case(BF16, BF16, false, true, false, 32768, 4864, 896, 0, 4);
-    time_case(BF16, BF16, false, false, false, 32768, 4864, 896, 0, 6);
+    time_case(BF16, BF16, false, false, true, 65536, 3072, 768, 0, SC_GELU | SC_TOO);
+    time_case(BF16, BF16, false, true, false, 65536, 3072, 768, 0, SC_GELU | SC_GRADIENT);
+    time_case(BF16, BF16, false, true, false, 8192, 14336, 4096, 0, SC_GATED | SC_TOO);
+    time_case(BF16, BF16, false, false, false, 8192, 14336, 4096, 0, SC_GATED | SC_GRADIENT);
+    time_case(BF16, BF16, false, true, false, 32768, 4864, 896, 0, SC_GATED | SC_TOO);
+    time_case(BF16, BF16, false, false, false, 32768, 4864, 896, 0, SC_GATED | SC_GRADIENT);
     time_case(BF16, BF16, true, false, false, 768, 3072, 65536);
     time_case(BF16, FP32, true, false, false, 768, 3072, 65536);
     time_case(BF16, BF16, false, true, false, 65536, 50304, 768);

@@ -25,16 +25,16 @@ static double silu_slope(double x) {
 #define STEEPEST 1.13
 #define MATH (8 * unit_roundoff)
 
-/* f as in ops.def: 1, 3 gelu (with its argument), 2 times its derivative at x. batch: products, each with a b. */
+/* f: an sc_epilogue of gelu, or 0. batch: products, each with a b. */
 static void check_product(int d, int64_t batch, int64_t m, int64_t n, int64_t k, int bias, int add, int f) {
     sc_tensor y = T_(d, batch, m, n), z = T_(d, batch, m, n), a = filled(T_(d, batch, m, k), 1, 0);
     sc_tensor b = filled(batch > 1 ? T_(d, batch, k, n) : T_(d, k, n), 0.3, 0), v = filled(T_(d, n), 1, 0);
     sc_tensor c = filled(T_(d, batch, m, n), 1, 0), x = filled(T_(d, batch, m, n), 2, 0);
     sc_matmul_args args = {.y = y, .a = a, .b = b, .epilogue = f};
-    if (f == SC_GELU_TOO) args.aux = z;
+    if (SC_HAS(f, SC_GELU | SC_TOO)) args.aux = z;
     if (bias) args.bias = v;
     if (add) args.c = c;
-    if (f == SC_GELU_GRAD) args.x = x;
+    if (SC_HAS(f, SC_GELU | SC_GRADIENT)) args.x = x;
     if (d != SC_REAL) args.work = workspace(3 * SC_CPU_MATMUL_BYTES);
     run_args(matmul, &args);
     for (int64_t i = 0; i < batch * m * n; i++) {
@@ -44,20 +44,20 @@ static void check_product(int d, int64_t batch, int64_t m, int64_t n, int64_t k,
             s += p, size += fabs(p);
         }
         double off = sum_error(k + bias + add) * size, slope = gelu_tanh_slope(val(&x, i));
-        if (f == SC_GELU_TOO) {
+        if (SC_HAS(f, SC_GELU | SC_TOO)) {
             near_within(&z, i, s, off, "gelu's argument");
             s = val(&z, i), off = 0;
         }
-        if (f == SC_GELU_TOO || f == SC_GELU)
+        if (SC_HAS(f, SC_GELU | SC_TOO) || f == SC_GELU)
             near_within(&y, i, gelu_tanh(s), STEEPEST * off + MATH * fabs(s), "gelu of a product");
-        if (f == SC_GELU_GRAD)
+        if (SC_HAS(f, SC_GELU | SC_GRADIENT))
             near_within(&y, i, s * slope, STEEPEST * off + MATH * fabs(s), "gelu's gradient of a product");
         if (!f) near_within(&y, i, s, off, "product and addend");
     }
     release();
 }
 
-/* f: 4, 5 (with what is gated) and 6, both gradients. lent: the gate (1) or `up` (2) lends its bytes to result 0. */
+/* f: an sc_epilogue of a gate. lent: the gate (1) or `up` (2) lends its bytes to result 0. */
 static void check_gated(int d, int64_t batch, int64_t m, int64_t n, int64_t k, int bias, int f, int lent) {
     sc_tensor z = T_(d, batch, m, n), a = filled(T_(d, batch, m, k), 1, 0), v = filled(T_(d, n), 1, 0);
     sc_tensor b = filled(batch > 1 ? T_(d, batch, n, k) : T_(d, n, k), 0.3, 0), y = T_(d, batch, m, n);
@@ -68,7 +68,7 @@ static void check_gated(int d, int64_t batch, int64_t m, int64_t n, int64_t k, i
     sc_matmul_args args = {.y = y, .a = a, .b = b, .gate = gate, .trans_b = 1, .epilogue = f};
     if (f != SC_GATED) args.aux = z;
     if (bias) args.bias = v;
-    if (f == SC_GATE_GRADS) args.up = up;
+    if (SC_HAS(f, SC_GATED | SC_GRADIENT)) args.up = up;
     if (d != SC_REAL) args.work = workspace(3 * SC_CPU_MATMUL_BYTES);
     run_args(matmul, &args);
     for (int64_t i = 0; i < batch * m * n; i++) {
@@ -79,27 +79,28 @@ static void check_gated(int d, int64_t batch, int64_t m, int64_t n, int64_t k, i
         }
         /* A gate takes sums as they are when they have been stored. */
         double off = sum_error(k + bias) * size, then = limit_of(d, s, off);
-        if (f == SC_GATED_TOO) {
+        if (SC_HAS(f, SC_GATED | SC_TOO)) {
             near_within(&z, i, s, off, "what is gated");
             s = val(&z, i), then = 0;
         }
         double math = MATH * (1 + fabs(x)) * fabs(s), up = val(&ups, i);
-        if (f == SC_GATE_GRADS)
+        if (SC_HAS(f, SC_GATED | SC_GRADIENT))
             near_within(&y, i, s * up * silu_slope(x), fabs(up) * (fabs(silu_slope(x)) * then + math), "dgate");
-        near_within(f == SC_GATE_GRADS ? &z : &y, i, s * silu(x), fabs(silu(x)) * then + math,
-                    f == SC_GATE_GRADS ? "dup" : "a gated product");
+        near_within(SC_HAS(f, SC_GATED | SC_GRADIENT) ? &z : &y, i, s * silu(x), fabs(silu(x)) * then + math,
+                    SC_HAS(f, SC_GATED | SC_GRADIENT) ? "dup" : "a gated product");
     }
     release();
 }
 
 Test(combined, gated_products) {
+    static const int gates[] = {SC_GATED | SC_TOO, SC_GATED, SC_GATED | SC_GRADIENT};
     FOR_DTYPES
-    for (int f = 4; f <= 6; f++)
-        for (int lent = 0; lent < (f == SC_GATED_TOO ? 2 : f == SC_GATED ? 1 : 3); lent++) {
-            check_gated(d, 1, 37, 53, 29, f < SC_GATE_GRADS, f, lent);
+    for (int i = 0; i < 3; i++)
+        for (int f = gates[i], lent = 0; lent < (f & SC_TOO ? 2 : f & SC_GRADIENT ? 3 : 1); lent++) {
+            check_gated(d, 1, 37, 53, 29, !(f & SC_GRADIENT), f, lent);
             check_gated(d, 1, 130, 300, 65, 0, f, lent);
-            check_gated(d, 1, 1, 24, 1100, f < SC_GATE_GRADS, f, lent);
-            check_gated(d, 3, 37, 53, 29, f < SC_GATE_GRADS, f, lent);
+            check_gated(d, 1, 1, 24, 1100, !(f & SC_GRADIENT), f, lent);
+            check_gated(d, 3, 37, 53, 29, !(f & SC_GRADIENT), f, lent);
         }
 }
 
@@ -132,14 +133,14 @@ Test(combined, matmul) {
     FOR_DTYPES
     for (int bias = 0; bias < 2; bias++) {
         check_product(d, 1, 37, 53, 29, bias, 1, 0);
-        check_product(d, 1, 130, 300, 65, bias, 0, 1);
-        check_product(d, 1, 19, 270, 8, bias, 0, 3);
+        check_product(d, 1, 130, 300, 65, bias, 0, SC_GELU | SC_TOO);
+        check_product(d, 1, 19, 270, 8, bias, 0, SC_GELU);
         check_product(d, 1, 1, 24, 1100, bias, 1, 0);
         check_product(d, 3, 37, 53, 29, bias, 1, 0);
-        check_product(d, 3, 37, 53, 29, bias, 0, 1);
+        check_product(d, 3, 37, 53, 29, bias, 0, SC_GELU | SC_TOO);
     }
-    FOR_DTYPES check_product(d, 1, 65, 40, 33, 0, 0, 2);
-    FOR_DTYPES check_product(d, 3, 65, 40, 33, 0, 0, 2);
+    FOR_DTYPES check_product(d, 1, 65, 40, 33, 0, 0, SC_GELU | SC_GRADIENT);
+    FOR_DTYPES check_product(d, 3, 65, 40, 33, 0, 0, SC_GELU | SC_GRADIENT);
 }
 
 /* Rows that overlap: the obvious version. */
