@@ -44,7 +44,7 @@ static const char *free_name(Names *n, const char *like, const char *second) {
     str_add(&plain, "");
     const char *s = c_name(a, plain.s);
     if (may_mean_more(s)) s = arena_printf(a, "p_%s", s);
-    if (map_get(n->taken, s)) s = arena_printf(a, "%s_%s", s, second);
+    if (map_get(n->taken, s)) s = arena_printf(a, "%s_%s", s, c_name(a, second));
     for (int k = 2; map_get(n->taken, s); k++) s = arena_printf(a, "%s_%d", s, k);
     map_put(n->taken, s, n);
     return s;
