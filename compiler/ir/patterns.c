@@ -20,15 +20,16 @@ static bool same_layout(const Value *a, const Value *b) {
 
 /* ── products ────────────────────────────────────────────────────────────────────────────────────────────────────── */
 /* Which targets' kernels do e with the sums of this product before they are stored (NULL: they add c). With the sums
- * nothing else happens yet, and y has no gaps. CPU: row by row, whatever matrices y is made of. CUDA: where y is one
- * matrix, so that a's rows follow each other in it, and without a bias before a gradient; of a batch (b's own for each
- * matrix of a, or a transposed) k_matmul.cu makes the sums alone. */
+ * nothing else happens yet, and y has no gaps. CPU: row by row, whatever matrices y is made of. CUDA: without a bias
+ * before a gradient; where y is one matrix, so that a's rows follow each other in it. A batch (b's own for each matrix
+ * of a, or a transposed) it only gates: that is done to all sums at once. */
 enum { ON_CPU = 1, ON_CUDA = 2, ON_ALL = ON_CPU | ON_CUDA };
 static int finished_on(const Op *product, const Epilogue *e) {
     const Value *a = OPERAND_OF(product, a), *b = OPERAND_OF(product, b);
     bool batch = b->dims > 2 || (a->dims > 2 && INT_OF(product, trans_a));
     if (OPERAND_OF(product, c) || INT_OF(product, epilogue) || !value_contiguous(RESULT_OF(product, y))) return 0;
-    return batch || (e && e->f & SC_GRADIENT && OPERAND_OF(product, bias)) ? ON_CPU : ON_ALL;
+    if (batch && !(e && e->f & SC_GATED)) return ON_CPU;
+    return e && e->f & SC_GRADIENT && OPERAND_OF(product, bias) ? ON_CPU : ON_ALL;
 }
 
 /* The graph is the same for every target, and so are its roundings: all kernels have to. */

@@ -489,6 +489,10 @@ static int64_t last_stride(const sc_tensor *t) {
     return t->stride[t->dims - 1];
 }
 
+static char *bytes_from(const sc_tensor *t, int64_t at) {
+    return t ? (char *)t->p + at : NULL;
+}
+
 /* y's matrix as a product of ours, or (only_bias) the bias added to what is there. */
 static void by_ourselves(const sc_task *t, const product *p, char *y, const char *a, const char *b, int only_bias) {
     own o = {};
@@ -504,11 +508,12 @@ static void by_ourselves(const sc_task *t, const product *p, char *y, const char
     o.m = p->m, o.n = p->n, o.k = only_bias ? 0 : p->k;
     o.across = ceil_div(p->n, TILE);
     o.only_bias = only_bias;
-    if (!only_bias && (p->c || p->f)) { /* then y is one matrix */
-        o.c = p->c ? p->c->p : NULL;
-        o.x = p->x ? p->x->p : NULL;
-        o.x2 = p->x2 ? p->x2->p : NULL;
-        o.z = p->z ? p->z->p : NULL;
+    if (!only_bias && (p->c || p->f)) { /* they are laid out as y */
+        int64_t at = y - (char *)p->y->p;
+        o.c = bytes_from(p->c, at);
+        o.x = bytes_from(p->x, at);
+        o.x2 = bytes_from(p->x2, at);
+        o.z = bytes_from(p->z, at);
         o.f = p->f;
     }
     sc_launch(multiply, ceil_div(p->m, TILE) * o.across, 256, 2 * DEPTH * (TILE + 1) * sizeof(float), SC_STREAM(t),
@@ -560,24 +565,28 @@ static void finish(const sc_task *t, const product *p) {
 /* The library has made what is gated. */
 static void gate(const sc_task *t, const product *p) {
     void *sums = p->z ? p->z->p : p->y->p;
+    int64_t n = sc_numel(p->y);
     if (SC_HAS(p->f, SC_GATED | SC_GRADIENT))
-        sc_silu_mul_grad_apart(t, p->y->dtype, p->m * p->n, p->y->p, sums, sums, p->x->p, p->x2->p);
+        sc_silu_mul_grad_apart(t, p->y->dtype, n, p->y->p, sums, sums, p->x->p, p->x2->p);
     else
-        sc_silu_mul_apart(t, p->y->dtype, p->m * p->n, p->y->p, p->x->p, sums);
+        sc_silu_mul_apart(t, p->y->dtype, n, p->y->p, p->x->p, sums);
 }
 
 static const void *bytes_of(const sc_tensor *t) {
     return t ? t->p : NULL;
 }
 
-/* y, and what is laid out as y, as one matrix without gaps. */
-static int one_matrix(const product *p) {
-    return !p->nloops && (p->ldy == p->n || p->m == 1) && (p->n == 1 || p->y->stride[p->y->dims - 1] == 1);
+/* y, and what is laid out as y, has no gaps; a batch of matrices may be gated, and nothing else. */
+static int serves(const product *p) {
+    int64_t all = 1;
+    for (int d = p->y->dims - 1; d >= 0; all *= p->y->shape[d--])
+        if (p->y->shape[d] > 1 && p->y->stride[d] != all) return 0;
+    return !p->nloops || (p->f & SC_GATED && !p->c);
 }
 
 SC_KERNEL(matmul) {
     product p = product_of(k);
-    if ((p.c || p.f) && !one_matrix(&p))
+    if ((p.c || p.f) && !serves(&p))
         sc_unsupported(task, "matmul", "what is added to it or applied to it needs a result without gaps");
     if (!with_float_serves(p.y->dtype) || !with_float_serves(p.a->dtype) || !with_float_serves(p.b->dtype))
         sc_unsupported(task, "matmul", "the CUDA target multiplies fp32, bf16 and fp16");

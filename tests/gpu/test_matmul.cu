@@ -334,6 +334,11 @@ static void check_all_gated() {
                 c = {.what = "folded", .in = in, .out = in, .tb = tb, .bias = bias, .lead = {2, 3}, .m = 16, .n = 24,
                      .k = 32, .f = f};
                 check_gated(c, in_place);
+                c = {.what = "batch", .in = in, .out = in, .tb = tb, .bias = bias, .lead = {2, 3}, .m = 16, .n = 24,
+                     .k = 32, .shared = false, .f = f};
+                check_gated(c, in_place);
+                c.m = 5, c.n = 7, c.k = 9;
+                check_gated(c, in_place);
             }
 }
 

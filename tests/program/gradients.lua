@@ -80,6 +80,9 @@ end)
 -- what is gated by a silu (epilogue fusion): between products, with a sum's bias, by itself, by its own value
 case("gated_product", { x = { normal, 3, 6 }, g = { normal, 10, 6 }, u = { normal, 10, 6 }, c = { normal, 10 }, d = { normal, 4, 10 } },
   function(m) return nn.linear(nn.linear(m.x, m.u, m.c) * nn.silu(nn.linear(m.x, m.g)), m.d) end)
+case("gated_batch", { x = { normal, 2, 3, 6 }, g = { normal, 2, 10, 6 }, u = { normal, 2, 6, 10 }, d = { normal, 2, 10, 4 } }, function(m)
+  return nn.matmul(nn.matmul(m.x, m.u) * nn.silu(nn.matmul(m.x, m.g:transpose(1, 2))), m.d)
+end)
 case("gate", { g = { normal, 3, 7 }, u = { normal, 3, 7 } }, function(m) return nn.silu(m.g) * m.u end)
 case("gated_by_itself", { x = { normal, 3, 6 }, w = { normal, 8, 6 }, d = { normal, 4, 8 } }, function(m)
   local y = nn.linear(m.x, m.w)

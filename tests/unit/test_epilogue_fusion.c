@@ -207,6 +207,21 @@ Test(epilogue_fusion, a_gate_and_its_gradients) {
     }
 }
 
+/* Experts: a weight for each matrix of x. */
+Test(epilogue_fusion, a_batch_is_gated_and_has_no_gelu) {
+    start();
+    Value *x = input(FP32, SHAPE(2, 6, 8));
+    gate_ = matmul(x, param(SHAPE(2, 8, 16)));
+    up_ = matmul(x, param(SHAPE(2, 8, 16)));
+    h_ = build_two(b, OP_mul, build_one(b, OP_silu, gate_), up_);
+    Value *plain = matmul(h_, param(SHAPE(2, 16, 8))), *y = build_one(b, OP_gelu_tanh, plain);
+    loss(matmul(y, param(SHAPE(2, 8, 4))));
+    finish();
+    cr_expect(SC_HAS(up_->def->matmul.epilogue, SC_GATED | SC_TOO) && up_->def->matmul.gate == gate_);
+    cr_expect_eq(gradients_of_gates(), 1);
+    cr_expect_eq(plain->def->matmul.epilogue, 0);
+}
+
 Test(epilogue_fusion, what_is_gated_may_be_read_elsewhere) {
     gated(false);
     loss(matmul(build_two(b, OP_add, matmul(h_, param(SHAPE(16, 8))), matmul(up_, param(SHAPE(16, 8)))),
