@@ -153,7 +153,7 @@ typedef struct {
     int nevents;
     int64_t predicted_ns; /* from its start to its end, on the device that it was planned for; 0: not known */
 } sc_program_info;
-typedef struct { /* the groups along an axis, as far as ranks of them talk to each other */
+typedef struct { /* groups of ranks along an axis, which have a communicator each */
     const char *name;
     int axis, chain; /* groups of different chains share no communicator */
 } sc_comm_info;
@@ -169,7 +169,7 @@ typedef struct {
 } sc_param_info;
 typedef struct { /* offsets of the rank's shard of each state; has[k]: it exists, host[k]: in the host arena */
     const char *path;
-    int shard, replicate; /* axes */
+    int shard; /* the axis along which its flat buffers lie in pieces */
     int64_t shard_numel, frozen_shard_numel;
     sc_dtype dtype, wire, moments;
     uint64_t master, wire_shard, m, v, frozen;

@@ -64,14 +64,7 @@ static uint64_t mock_take(uint64_t *at, int64_t bytes) {
 
 static sc_unit_info mock_unit(const char *path, int shards, int64_t numel, int64_t frozen, sc_dtype d, int offload,
                               uint64_t *device, uint64_t *host) {
-    sc_unit_info u = {.path = path,
-                      .shard = SC_SHARD,
-                      .replicate = SC_REPLICATE,
-                      .dtype = d,
-                      .wire = d,
-                      .has_master = 1,
-                      .has_m = 1,
-                      .has_v = 1};
+    sc_unit_info u = {.path = path, .shard = SC_SHARD, .dtype = d, .wire = d, .has_master = 1, .has_m = 1, .has_v = 1};
     u.shard_numel = mock_up(numel, (int64_t)shards * 256) / shards;
     u.frozen_shard_numel = mock_up(frozen, (int64_t)shards * 256) / shards;
     u.master = mock_take(device, u.shard_numel * sc_size(d));

@@ -183,7 +183,7 @@ static sc_build make_build(int world, int shards) {
     axes[SC_SHARD] = (sc_axis){"shard", shards, 1};
     axes[SC_REPLICATE] = (sc_axis){"replicate", world / shards, shards};
     axes[SC_WORLD] = (sc_axis){"world", world, 1};
-    units[0] = (sc_unit_info){.path = "", .shard = SC_SHARD, .replicate = SC_REPLICATE};
+    units[0] = (sc_unit_info){.path = "", .shard = SC_SHARD};
     dumps[0] = (sc_dump_info){"model.second/e2", 0, e2, sc_contiguous(0, FP32, SCALED_AT, 1, &all)};
     dumps[1] = (sc_dump_info){"model/f0", 0, e5, T(FP32, BACK_AT, N)};
     return (sc_build){.name = "by hand",
