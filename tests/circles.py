@@ -11,10 +11,6 @@ import sys
 
 from folders import ORDER, ROOT, included, room
 
-# Circles that stand, by their files: what they have in common.
-KNOWN = {
-}
-
 
 def sources():
     for folder, _, files in os.walk(ROOT):
@@ -82,11 +78,8 @@ def main():
             if ORDER.index(room(other)) > ORDER.index(room(path)):
                 bad.append("%s calls %s of %s, which comes later (ORDER in tests/folders.py)" % (path, ", ".join(sorted(names)), other))
     for files in circles(edges):
-        if tuple(files) in KNOWN:
-            continue
         bad.append("call each other in a circle: " + " ".join(files))
         bad += ["    %s calls %s of %s" % (a, ", ".join(sorted(edges[a][b])[:4]), b) for a in files for b in files if edges[a].get(b)]
-    bad += ["KNOWN (tests/circles.py) has a circle that is none: " + " ".join(k) for k in KNOWN if list(k) not in circles(edges)]
     headers = {path: {os.path.relpath(target, ROOT) for name in re.findall(r'#include "([^"]+)"', text)
                       if (target := included(os.path.join(ROOT, path), name))} for path, text in whole.items()}
     bad += ["include each other in a circle: " + " ".join(files) for files in circles(headers)]
