@@ -38,8 +38,8 @@ EMBEDDED     := $(wildcard compiler/lua/*.lua compiler/lua/*/*.lua compiler/devi
 all: $(B)/shardc $(B)/libsc_cpu.a ## the compiler and the runtime of the CPU target (what `make` alone does)
 
 # ── objects ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-# A kernel depends on the rows of ops.def that it names (runtime/rows.sh), each a file here that changes with its row, and not on
-# the table.
+# Each row of ops.def is a file in ROWS, rewritten only when the row changes. A kernel depends on the rows that it names
+# and not on the whole table (runtime/rows.sh).
 ROWS     := $(B)/rows
 ROW_DEPS  = $(if $(filter runtime/%,$<),@sh runtime/rows.sh deps $(ROWS) $(@:.o=.d))
 $(ROWS)/.made: runtime/schema/ops.def runtime/schema/args.h runtime/rows.sh

@@ -153,7 +153,7 @@ typedef struct {
     int nevents;
     int64_t predicted_ns; /* from its start to its end, on the device that it was planned for; 0: not known */
 } sc_program_info;
-typedef struct { /* groups of ranks along an axis, which have a communicator each */
+typedef struct { /* the groups of ranks along an axis */
     const char *name;
     int axis, chain; /* groups of different chains share no communicator */
 } sc_comm_info;

@@ -23,7 +23,7 @@ typedef struct Names Names; /* of one program: names.c */
 char *emit_binary_mark(Arena *a);                    /* in objects and programs */
 void emit_keep_foreign(Arena *a, const char *path);  /* fails where something stands that no build wrote */
 
-/* literals.c: behind what a text has */
+/* literals.c: functions that append to t */
 void text_name(Str *t, const char *s);      /* an identifier: "micro", "layers_3" */
 void text_string(Str *t, const char *s);    /* a C literal with its quotes, "NULL" for NULL */
 void text_in_string(Str *t, const char *s); /* a part of one */

@@ -228,13 +228,13 @@ struct Unit {
     UnitPolicy *policy;
     Unit *next; /* another part of the module's unit: its parameters of another stored dtype, ignored ones */
     bool ignored;
-    bool sparse;          /* holds one sparse parameter */
-    VEC(Param *) params;  /* trainable ones first, in flat order */
-    int64_t numel;        /* of the trainable flat buffer, padded to shards × 256 */
-    int64_t frozen_numel; /* of the frozen flat buffer, likewise; 0: none */
-    const Axis *shard,
-        *replicate;           /* its mesh: the flat buffers lie in pieces along the one, each once along the other */
-    const Axis *reshard;      /* along which pieces lie between forward and backward; NULL: along `shard` */
+    bool sparse;              /* holds one sparse parameter */
+    VEC(Param *) params;      /* trainable ones first, in flat order */
+    int64_t numel;            /* of the trainable flat buffer, padded to shards × 256 */
+    int64_t frozen_numel;     /* of the frozen flat buffer, likewise; 0: none */
+    const Axis *shard;        /* each rank of this axis holds another piece of the flat buffers, */
+    const Axis *replicate;    /* and each rank of this one the same piece */
+    const Axis *reshard;      /* which holds the pieces between forward and backward; NULL: `shard` does */
     bool host_update;         /* the update runs on the host; else its state streams through the device */
     Dtype dtype, wire;        /* of master, of gather */
     Dtype grad_dtype, reduce; /* of a rank's gradients (the policy's where it can be), of what reduce makes of them */
@@ -245,7 +245,7 @@ struct Unit {
     State *gathered[2]; /* trainable, frozen: stay gathered over microbatches; NULL: do not */
 };
 
-/* The groups of ranks along an axis, as far as they talk to each other. */
+/* The groups of ranks along an axis, and the chain that their collectives belong to. */
 typedef struct {
     const char *name; /* the axis', "exchange over shard" */
     const Axis *axis;

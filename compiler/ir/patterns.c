@@ -19,10 +19,10 @@ static bool same_layout(const Value *a, const Value *b) {
 }
 
 /* ── products ────────────────────────────────────────────────────────────────────────────────────────────────────── */
-/* Which targets' kernels do e with the sums of this product before they are stored (NULL: they add c). With the sums
- * nothing else happens yet, and y has no gaps. CPU: row by row, whatever matrices y is made of. CUDA: without a bias
- * before a gradient; where y is one matrix, so that a's rows follow each other in it. A batch (b's own for each matrix
- * of a, or a transposed) it only gates: that is done to all sums at once. */
+/* Which targets' kernels do e with the sums of this product before they are stored (NULL: they add c). No target does
+ * two such things, or leaves gaps in y. The CPU goes row by row, whatever matrices y is made of. CUDA needs y to be one
+ * matrix, and takes no bias before a gradient. Of a batch (each matrix of a has its own b, or a is transposed) CUDA
+ * does only gates, in one pass over all sums. */
 enum { ON_CPU = 1, ON_CUDA = 2, ON_ALL = ON_CPU | ON_CUDA };
 static int finished_on(const Op *product, const Epilogue *e) {
     const Value *a = OPERAND_OF(product, a), *b = OPERAND_OF(product, b);

@@ -5,7 +5,8 @@
 #include "schema/mesh.h"
 #include "internal.h"
 
-/* Whether the axes, each next to those before it in some order, make up a world of so many ranks. */
+/* Whether each rank of the world has other places on the axes: in some order, the stride of each axis is the product of
+ * the sizes before it, and the product of all sizes is the world. */
 static bool make_up(const Axis *const *axes, int n, int world) {
     int64_t span = 1, places = 1;
     for (int i = 0; i < n; i++) places *= axes[i]->size;
@@ -28,7 +29,8 @@ static void check_axes(Verifier *v) {
     }
     for (int i = 0; i < SC_NAMED_AXES; i++)
         if (i >= p->naxes || i >= p->ncomms || p->comms[i].axis != p->axes[i]) {
-            verify_note(v, -1, "mesh", -1, -1, "the axes shard, replicate and world are not all there, with groups");
+            verify_note(v, -1, "mesh", -1, -1,
+                        "the axes shard, replicate and world are not all there, or have no group of ranks");
             return;
         }
     if (p->axes[SC_WORLD]->size != p->world)

@@ -4,9 +4,10 @@
 #ifndef SC_SCHEMA_MESH_H
 #define SC_SCHEMA_MESH_H
 
-/* An axis has `size` places; ranks of neighbouring places are `stride` apart. The ranks that differ in their place on
- * it alone are a group, whose collectives go along the axis. Axes next to each other (the stride of one is the ranks
- * that the others span) make up one axis together, as shard and replicate make up world. */
+/* An axis has `size` places. The numbers of two ranks in neighbouring places differ by `stride`. Ranks that differ only
+ * in their place on an axis are a group, and a collective along the axis runs in each of its groups. Two axes can be
+ * joined into one where the stride of the second is size × stride of the first: `shard` and `replicate` make `world`.
+ */
 typedef struct {
     const char *name;
     int size, stride;
@@ -14,7 +15,7 @@ typedef struct {
 
 /* A build's first axes: those of the model's mesh, and all ranks. Units of other meshes have axes of their own. */
 enum { SC_SHARD, SC_REPLICATE, SC_WORLD, SC_NAMED_AXES };
-/* Samples are split along this axis. Losses are means over it, gradients sums. */
+/* Samples are split along this axis. A loss is the mean over its ranks, a gradient the sum. */
 enum { SC_SAMPLES = SC_WORLD };
 
 /* A rank's place on an axis. */

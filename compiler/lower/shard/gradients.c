@@ -100,9 +100,8 @@ static void reduce(Making *c, Unit *u, Use *use, Value *whole) {
     if (u->replicate->size > 1 && !defers(c, u)) all_reduce(c, u, use, use->shard_grad);
 }
 
-/* What was summed is each rank's gradient / ranks of the axis of samples (GRAD_SEED). A unit's own divide factor takes
- * their number's place.
- * Microbatches are averaged in any case. */
+/* Each rank's gradient has been divided by the number of ranks that have samples of their own (GRAD_SEED). A unit's own
+ * divide factor replaces that number. Microbatches are averaged in any case. */
 static void divide(Making *c, Unit *u, Use *use) {
     double factor = u->policy->gradient_divide_factor;
     int ranks = c->g->axes.at[SC_SAMPLES]->size;
