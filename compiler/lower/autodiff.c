@@ -153,6 +153,11 @@ static void differentiate(Autodiff *c, Op *op) {
              "%s has no gradient, and trainable parameters lie upstream of it; put nn.detach around its operand",
              op_info[op->kind].name);
     op_info[op->kind].grad(&c->b, op, &d);
+    for (int k = 0; k < op->nin; k++)
+        if (adjoint_of(c, op->in[k]) && d.in[k] &&
+            (!value_same_shape(d.in[k], op->in[k]) || d.in[k]->dtype != op->in[k]->dtype))
+            bug(op->src, "the gradient rule of %s makes %s for operand %d, which is %s", op_info[op->kind].name,
+                value_str(c->b.g->arena, d.in[k]), k, value_str(c->b.g->arena, op->in[k]));
     index_built(c);
     for (int k = 0; k < op->nin; k++) {
         const Adjoint *s = adjoint_of(c, op->in[k]);

@@ -13,7 +13,7 @@ import reference
 
 @dataclass
 class Case:
-    file: str                     # the model file of shardc
+    file: str                     # the model file of shardc, or op_cases.py, which writes one
     model: type                   # the same in PyTorch
     options: dict                 # --set of the model file
     batch: Callable               # generator -> one step's global batch
@@ -63,16 +63,9 @@ def spread(model, generator):
                 p.mul_(0.1).add_(1)
 
 
-def positive(model, generator):
-    """For ops: parameters called p lie in [0.5, 2]; the operand of max has ties."""
-    with torch.no_grad():
-        for name, p in model.named_parameters():
-            if name.endswith(".p"):
-                p.uniform_(0.5, 2, generator=generator)
-            else:
-                p.normal_(0, 0.7, generator=generator)
-            if name == "op_max.x":
-                p.copy_((p * 2).round() / 2)
+def by_kind(model, generator):
+    """Of ops: as op_cases.py says."""
+    model.initialize(generator)
 
 
 # ── data ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -160,5 +153,5 @@ CASES = {
     "nesterov": small("nesterov", "cosine", warmup=5, total=25, min_ratio=0.1, optimizer_options={"momentum": 0.9, "nesterov": True, "weight_decay": 0.01}, **SGD),
     "adam": small("adam", "cosine", clip=1.3, warmup=5, total=25, min_ratio=0.1, lr=0.02, optimizer=torch.optim.Adam,
                   optimizer_options={"betas": (0.8, 0.99), "eps": 1e-3, "weight_decay": 0.01}),
-    "ops": Case("tests/golden/ops.lua", ops.All, {}, indices, positive, optimizer=torch.optim.SGD, lr=0.0, steps=1, schedule="constant", in_file=True),
+    "ops": Case("tests/op_cases.py", ops.All, {}, indices, by_kind, optimizer=torch.optim.SGD, lr=0.0, steps=1, schedule="constant", in_file=True),
 }

@@ -12,7 +12,7 @@ below the tests' tolerance, or the case would measure rounding, not the compiler
 
 fsdp2.py beside it holds sharded training against PyTorch's FSDP2.
 
-Relies on: torch, cases.py, harness.py (safetensors). Relied on by: people; the tests read what it wrote."""
+Relies on: torch, cases.py, op_cases.py, harness.py (safetensors). Relied on by: people; the tests read what it wrote."""
 import array
 import copy
 import json
@@ -20,6 +20,7 @@ import math
 import os
 import re
 import sys
+import tempfile
 
 import torch
 
@@ -27,6 +28,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path += [HERE, os.path.join(os.path.dirname(HERE), "program")]
 import harness  # noqa: E402
 from cases import CASES  # noqa: E402
+from op_cases import model_file  # noqa: E402
 from signs import PATTERNS, signed_sum  # noqa: E402
 
 OPEN = 2e-6  # largest distance from fp64 that a case may have
@@ -86,7 +88,8 @@ def save_tensors(path, tensors):
 
 def declared(case):
     """Names of the inputs in the order in which the model file declares them, which is the order of a record."""
-    text = open(os.path.join(harness.ROOT, case.file)).read()
+    with tempfile.TemporaryDirectory() as folder:
+        text = open(model_file(case.file, folder)).read()
     return re.findall(r"(\w+)\s*=\s*(?:nn\.input|index)\(", text[text.index("batch ="):])
 
 

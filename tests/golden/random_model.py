@@ -1,17 +1,20 @@
 """Random small models, each as Lua and as statements that PyTorch executes: free sequences of what nn offers, over values of
 odd shapes, in nested modules with units, checkpoints, shared, frozen and unused parameters.
 
-Relies on: torch, harness.py (lua). Relied on by: beside_pytorch.py."""
+Relies on: torch, harness.py (lua), op_cases.py. Relied on by: beside_pytorch.py."""
 import math
 import os
 import random
+import re
 import sys
 
 import torch
 import torch.nn.functional as F
 
 sys.path.append(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "program"))
+sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from harness import lua  # noqa: E402
+from op_cases import call_torch, inputs_of, with_torch  # noqa: E402
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64, "int32": torch.int32, "bool": torch.bool}
 EPS = {torch.float64: 0.0, torch.float32: 2.0 ** -24, torch.float16: 2.0 ** -11, torch.bfloat16: 2.0 ** -8}
@@ -565,6 +568,48 @@ class Body:
             return self.add("nn.softmax(%s)", [x], lambda m, x: x.softmax(-1))
         return self.add(self.r.choice(["nn.softmax(%%s, %d)", "%%s:softmax(%d)"]) % d, [x], lambda m, x: x.softmax(d))
 
+    # ── a case of op_cases.py ────────────────────────────────────────────────────────────────────────────────────────
+    INDICES = {"tokens": list(range(16)), "positions": [3 * k for k in range(16)], "documents": [k // 5 for k in range(8)] * 2}
+    INDEX_WORDS = {"tokens": "nn.arange(16):reshape(2, 8)", "positions": "(nn.arange(16) * 3):reshape(2, 8)",
+                   "documents": "nn.cast(nn.ge(nn.arange(8), 5), \"int32\"):reshape(1, 8):expand(2, 8)"}
+
+    def case(self):
+        """Its operands are values of here, cut to its shapes, or parameters; all in one dtype. In 16 bits it is one call, whose result both sides
+        round once."""
+        c = self.r.choice([c for c in with_torch().values() if "targets" not in inputs_of(c) and all(p.kind != "buffer" for p in c.params.values())
+                           and (not self.model.half or len(re.findall(r"nn\.|:\w+\(| [-+*/^] ", c.lua)) == 1)])
+        operands = []
+        for p in c.params.values():
+            n = math.prod(p.shape)
+            x = self.some(lambda v: v.t.numel() >= n)
+            if x is None or self.r.random() < 0.4:
+                x = self.param(p.shape)
+            else:
+                at = self.r.randint(0, x.t.numel() - n)
+                x = self.add("nn.slice(%%s:reshape(-1), 0, %d, %d):reshape(%s)" % (at, at + n, ", ".join(map(str, p.shape))), [x],
+                             lambda m, x, at=at, n=n, shape=p.shape: x.reshape(-1)[at:at + n].reshape(shape), view=True)
+            if p.kind == "positive":
+                x = self.add("nn.abs(%s) + 0.5", [x], lambda m, x: x.abs() + 0.5)
+            if operands and [self.dtype_of(x, k) for k in range(2)] != [self.dtype_of(operands[0], k) for k in range(2)]:
+                x = self.like(x if isinstance(x, Value) else self.add("%s * 1", [x], lambda m, x: x * 1), operands[0])
+            if x is None:
+                return None
+            operands.append(x)
+        indices = {n: torch.tensor(self.INDICES[n], dtype=torch.int32).reshape(2, 8) for n in inputs_of(c)}
+
+        def run(m, *xs):
+            wide = [x.float() if x.dtype in (torch.bfloat16, torch.float16) else x for x in xs]
+            return [y.to(xs[0].dtype) if y.is_floating_point() else y for y in call_torch(c, {**indices, **dict(zip(c.params, wide))})]
+        names = [*c.params, *indices]
+        body = c.lua.strip().replace("\n", " ").replace("%", "%%")
+        text = "(function(%s) %s end)(%s)" % (", ".join(names), body if "return" in body else "return " + body, ", ".join(["%s"] * len(c.params) + [self.INDEX_WORDS[n] for n in indices]))
+        return self.add(text, operands, run, outs=self.results_of(c))
+
+    def results_of(self, c):
+        """How many there are: PyTorch says, of operands that are all ones."""
+        ones = {n: torch.ones(p.shape) for n, p in c.params.items()}
+        return len(call_torch(c, {**ones, **{n: torch.zeros(2, 8, dtype=torch.int32) for n in inputs_of(c)}}))
+
     # ── views ────────────────────────────────────────────────────────────────────────────────────────────────────────
     def view(self, x=None):
         r = self.r
@@ -1075,7 +1120,7 @@ class Body:
 
     # ── all of it ────────────────────────────────────────────────────────────────────────────────────────────────────
     KINDS = {"unary": 3, "positive": 2, "power": 1, "binary": 5, "with_number": 4, "where": 2, "clamp": 1, "cast": 1.5, "detach": 0.4, "integer": 2, "mixed": 1.5, "reduce": 3, "softmax": 1.5,
-             "view": 7, "join": 2, "matmul": 6, "embedding": 1, "norm": 2, "batch_norm": 0.7, "attention": 1.5, "rope": 0.7, "child": 1.5, "checkpoint": 0.6, "log": 0.8}
+             "view": 7, "join": 2, "matmul": 6, "embedding": 1, "norm": 2, "batch_norm": 0.7, "attention": 1.5, "rope": 0.7, "case": 2, "child": 1.5, "checkpoint": 0.6, "log": 0.8}
 
     def fill(self, count):
         kinds, weights = list(self.KINDS), list(self.KINDS.values())

@@ -18,7 +18,8 @@ import tarfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
-sys.path[:0] = [HERE, os.path.join(ROOT, "tests", "program")]
+sys.path[:0] = [HERE, os.path.join(ROOT, "tests", "program"), os.path.join(ROOT, "tests")]
+import op_cases  # noqa: E402
 import programs  # noqa: E402
 from harness import settings  # noqa: E402
 
@@ -92,7 +93,9 @@ class Builder:
         options = dict(about["options"], **more)
         if "batch" in options:
             options["batch"] //= world
-        self.model(name, os.path.join(ROOT, about["model"]), world, options)
+        folder = os.path.join(self.work, name)
+        os.makedirs(folder, exist_ok=True)
+        self.model(name, op_cases.model_file(about["model"], folder), world, options)
 
     def kernels(self, source):
         """A test program of kernels; its own way out of errors goes before the runtime's."""

@@ -131,6 +131,11 @@ def go(binary, *args, seed=1):
     return read_log(log), read_safetensors(weights), out
 
 
+def go_with(binary, records, *args):
+    with open(records, "rb") as source:
+        return must([binary, "--data", "-", *args], env={"SC_FAKE_SEED": "1"}, stdin_file=source)
+
+
 def on_cpu(binary, *args):
     return run(binary, "--data", corpus(), "--seed", "3", *args)
 

@@ -7,10 +7,11 @@ import math
 import os
 import sys
 
-from harness import Failure, ROOT, build, check, close, cores, floats, long, of_ranks, read_log, read_safetensors, relative, scratch, steps, train
+from harness import Failure, ROOT, build, check, close, cores, floats, long, of_ranks, read_log, read_safetensors, relative, scratch, shared, steps, train
 
 GOLDEN = os.path.join(ROOT, "tests", "golden")
-sys.path.append(GOLDEN)
+sys.path += [GOLDEN, os.path.join(ROOT, "tests")]
+from op_cases import model_file  # noqa: E402
 from signs import signed_sum  # noqa: E402
 
 NUMBERS = 1e-5  # losses and norms over the steps; a gradient; relative, Euclidean
@@ -65,7 +66,8 @@ class Golden:
             options["batch"] //= world * accumulate
         if accumulate > 1:
             options["accumulate"] = accumulate
-        return build(os.path.join(ROOT, self.about["model"]), world=world, optimized=True, **options)
+        folder = shared("golden-" + self.name, os.makedirs)
+        return build(model_file(self.about["model"], folder), world=world, optimized=True, **options)
 
     def run(self, binary, world, accumulate, env=None):
         """Returns the log's steps, the gradients of step 1 (None where they come in pieces), the final weights."""

@@ -1,0 +1,306 @@
+"""The ops' test cases, a row each: operands, the Lua that calls the op, and PyTorch's expression for the same. Five tests come from a row:
+
+    golden.ops          values and gradients beside PyTorch's (`tests/golden/make.py ops` makes the numbers)
+    gradients.ops       gradients beside central differences, in fp64
+    ops.kernels         every tensor that the CPU's kernels make, in fp32, bf16 and fp16, beside the same kernels in double
+    ops.lanes           the CUDA target's kernels, lane by lane, beside those
+    beside_pytorch.py   random models: each takes some of the cases, over values of its own
+
+    case("softmax", x=(2, 3, 4), large={"x": (3, 70, 130)}, lua="nn.softmax(x, 1)", torch=lambda x: x.softmax(1))
+
+An operand is a parameter of that shape: random numbers of mean 0; `positive(...)`: in [0.5, 2]; `ties(...)`: some are equal where the numbers
+come from PyTorch; `buffer(value, ...)`: a buffer. `tokens`, `documents`, `positions` and `targets` are the model's inputs, int32 [2, 8].
+lua       an expression, of one result or several, or statements that return
+torch     a function of the same names; None: PyTorch has no such op, and its tests leave the case out
+large     shapes for ops.kernels and ops.lanes, where a kernel has more than one way (blocks, threads, vectors)
+fp64      the case is for fp64 alone
+smooth    False: its gradient is not the slope of its values (detach, rounding)
+before    Lua that stands before all cases
+Both sides go on with the sum of (y + 1)^2 / 2 over each result y. That number times a parameter `value`, which is 1, is the case's: the gradient
+of `value` is the number.
+
+Relies on: python3's standard library; torch where a `torch` is called. Relied on by: golden/ops.py, golden/random_model.py, program/test_golden.py,
+test_gradients.py, test_ops.py, gpu/build.py."""
+import collections
+import inspect
+import os
+import re
+import shutil
+
+TESTS = os.path.dirname(os.path.abspath(__file__))
+Case = collections.namedtuple("Case", "name params large lua torch before fp64 smooth")
+Operand = collections.namedtuple("Operand", "shape kind value")
+INPUTS = ("tokens", "documents", "positions", "targets")  # in the order of a record
+CASES = {}
+
+
+def positive(*shape):
+    return Operand(shape, "positive", None)
+
+
+def ties(*shape):
+    return Operand(shape, "ties", None)
+
+
+def buffer(value, *shape):
+    return Operand(shape, "buffer", value)
+
+
+def case(name, lua, torch=None, large=None, before="", fp64=False, smooth=True, **params):
+    assert name not in CASES, name
+    params = {n: p if isinstance(p, Operand) else Operand(p, "normal", None) for n, p in params.items()}
+    CASES[name] = Case(name, params, large or {}, lua, torch, before, fp64, smooth)
+
+
+def inputs_of(c):
+    return [n for n in INPUTS if re.search(r"\b%s\b" % n, c.lua)]
+
+
+def with_torch():
+    """The cases that PyTorch has too."""
+    return {n: c for n, c in CASES.items() if c.torch}
+
+
+def call_torch(c, operands):
+    """The results as a list; operands: tensors by name, of which the function takes those that it names without a default."""
+    y = c.torch(**{n: operands[n] for n, p in inspect.signature(c.torch).parameters.items() if p.default is p.empty})
+    return list(y) if isinstance(y, (tuple, list)) else [y]
+
+
+# ── as a model ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+def shape_of(c, name, large):
+    return c.large.get(name, c.params[name].shape) if large else c.params[name].shape
+
+
+def module_text(c, fp64, large):
+    dtype = ', dtype = "fp64"' if fp64 else ""
+    starts = {"normal": "normal(0, 0.7)", "ties": "normal(0, 0.7)", "positive": "uniform(0.5, 2)"}
+    fields = []
+    for name, p in c.params.items():
+        start = "constant(%r)" % p.value if p.kind == "buffer" else starts[p.kind]
+        fields.append("  m.%s = nn.%s({ %s }, { init = nn.init.%s%s })" % (
+            name, "buffer" if p.kind == "buffer" else "parameter", ", ".join(map(str, shape_of(c, name, large))), start, dtype))
+    if not large:  # 16 bits would not hold such a number
+        fields.append("  m.value = nn.parameter({ 1 }, { init = nn.init.ones()%s })" % dtype)
+    names = [*c.params, *inputs_of(c)]
+    values = ["self." + n for n in c.params] + ["b." + n for n in inputs_of(c)]
+    body = c.lua if re.search(r"\breturn\b", c.lua) else "return " + c.lua
+    return "\n".join(["ops.%s = function()" % c.name, '  local m = nn.module "%s"' % c.name, *fields, "  function m:forward(b)",
+                      "    local %s = %s" % (", ".join(names), ", ".join(values)), "    return total(function()",
+                      *["      " + line for line in body.strip().split("\n")], "    end, %s)" % ("nil" if large else "self.value"), "  end", "  return m", "end"])
+
+
+MODEL = """-- Written by tests/op_cases.py: a module for each case; the loss is the sum of their numbers.
+local nn, optim = require "nn", require "optim"
+local o = nn.options { precision = nn.choice("fp32", "bf16", "fp16") }
+local wide = "%(wide)s"
+
+-- No gradient of a result is constant, and no number the difference of large ones.
+local function total(results, value)
+  local sum
+  for _, y in ipairs { results() } do
+    y = nn.cast(y, wide)
+    if #y.shape == 0 then y = nn.concat({ y:reshape(1), y:reshape(1) * 2 }, 0) end -- so that a sum of its own follows
+    y = y + 1
+    y = nn.sum(y * y * 0.5)
+    sum = sum and sum + y or y
+  end
+  return value and nn.sum(sum * nn.cast(value, wide)) or sum
+end
+
+local names, ops = { %(names)s }, {}
+%(modules)s
+
+local function All()
+  local m = nn.module "All"
+  for _, name in ipairs(names) do m["op_" .. name] = ops[name]() end
+  function m:forward(b)
+    local sum
+    for _, name in ipairs(names) do
+      local y = self["op_" .. name](b)
+      sum = sum and sum + y or y
+    end
+    return sum
+  end
+  return m
+end
+
+local function index() return nn.input("int32", { 2, 8 }) end
+
+local model = All()
+if o.precision ~= "fp32" then nn.fully_shard(model, { mp_policy = { param_dtype = o.precision, reduce_dtype = "fp32" } }) end
+
+return nn.training {
+  model = model,
+  batch = { tokens = index(), documents = index(), positions = index(), targets = index() },
+  loss = function(m, b) return m(b) end,
+  optimizer = optim.SGD { lr = 0 },
+}
+"""
+
+
+def write_model(folder, cases, fp64=False, large=False):
+    """Writes the cases as a model; returns its path. fp64: parameters and loss are fp64, for the test build of that name."""
+    path = os.path.join(folder, "ops.lua")
+    modules = [c.before for c in cases.values() if c.before] + [module_text(c, fp64, large) for c in cases.values()]
+    for source in set(re.findall(r'source = "(.*?)"', "".join(modules))):
+        shutil.copy(os.path.join(TESTS, "program", "rows", source), folder)
+    text = MODEL % {"wide": "fp64" if fp64 else "fp32", "names": ", ".join('"%s"' % n for n in cases), "modules": "\n".join(modules)}
+    if not os.path.exists(path) or open(path).read() != text:  # so that what is made of it stays
+        with open(path, "w") as f:
+            f.write(text)
+    return path
+
+
+def model_file(file, folder):
+    """What cases.py calls a model file: this one stands for the model of the cases that PyTorch has, written into the folder."""
+    return write_model(folder, with_torch()) if file.endswith(".py") else os.path.join(os.path.dirname(TESTS), file)
+
+
+# ── what several rows use ────────────────────────────────────────────────────────────────────────────────────────────────
+def torch_attention(q, k, v, causal=False, scale=None, documents=None):
+    """q [B,S,H,D], k and v [B,T,Hkv,D], as shardc lays them out."""
+    import torch
+    q, k, v = (t.transpose(1, 2) for t in (q, k, v))
+    k, v = (t.repeat_interleave(q.shape[1] // t.shape[1], 1) for t in (k, v))
+    mask = None
+    if documents is not None:
+        mask = (documents[:, :, None] == documents[:, None, :]).tril()[:, None]
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal and mask is None, scale=scale).transpose(1, 2)
+
+
+def torch_rope(x, theta, positions=None, scaling=None):
+    """x [B,S,H,D]; without positions each sequence counts from 0."""
+    import torch
+    from reference import rope_frequencies
+    positions = torch.arange(x.shape[1])[None] if positions is None else positions
+    angle = positions.double()[..., None] * rope_frequencies(x.shape[-1], theta, scaling)
+    c, s = angle.cos().to(x.dtype)[:, :, None], angle.sin().to(x.dtype)[:, :, None]
+    a, b = x.chunk(2, -1)
+    return torch.cat((a * c - b * s, b * c + a * s), -1)
+
+
+def F():
+    import torch
+    return torch.nn.functional
+
+
+def T():
+    import torch
+    return torch
+
+
+# ── pointwise ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+WIDE = {"x": (3, 7, 331), "y": (3, 7, 331), "p": (3, 7, 331)}  # no multiple of a block or a vector
+for name in "exp", "tanh", "sigmoid", "abs", "neg":
+    case(name, x=(4, 6), large=WIDE, lua="nn.%s(x)" % name, torch=lambda x, name=name: getattr(T(), name)(x))
+for name in "relu", "silu", "gelu":
+    case(name, x=(4, 6), large=WIDE, lua="nn.%s(x)" % name, torch=lambda x, name=name: getattr(F(), name)(x))
+for name in "log", "sqrt", "rsqrt":
+    case(name, p=positive(4, 6), large=WIDE, lua="nn.%s(p)" % name, torch=lambda p, name=name: getattr(T(), name)(p))
+case("sign", x=(4, 6), lua="nn.sign(x) * x", torch=lambda x: x.sign() * x)
+case("gelu_tanh", x=(4, 6), large=WIDE, lua='nn.gelu(x, "tanh")', torch=lambda x: F().gelu(x, approximate="tanh"))
+case("clamp", x=(4, 6), large=WIDE, lua="nn.clamp(x, -0.5, 0.8)", torch=lambda x: x.clamp(-0.5, 0.8))
+case("detach", x=(4, 6), smooth=False, lua="x * nn.detach(x)", torch=lambda x: x * x.detach())
+case("arithmetic", x=(4, 6), y=(4, 6), p=positive(4, 6), large=WIDE, lua="(x + y) * (x - y) / p", torch=lambda x, y, p: (x + y) * (x - y) / p)
+case("scalars", p=positive(4, 6), large=WIDE, lua="(2 / (p * 3 + 1) - 4) / 5 + (1 - p) + p ^ 1.7 + 2 ^ p",
+     torch=lambda p: (2 / (p * 3 + 1) - 4) / 5 + (1 - p) + p ** 1.7 + 2 ** p)
+case("cast", x=(4, 6), y=(4, 6), smooth=False, lua='nn.cast(nn.cast(x, "bf16"), "fp32") * y', torch=lambda x, y: x.to(T().bfloat16).to(x.dtype) * y)
+case("extremes", x=(4, 6), y=(4, 6), large=WIDE, lua="nn.maximum(x, y) * nn.minimum(x, y)", torch=lambda x, y: T().maximum(x, y) * T().minimum(x, y))
+case("where", x=(4, 6), y=(4, 6), large=WIDE, lua="nn.where(nn.lt(x, y), x * x, y * 3)", torch=lambda x, y: T().where(x < y, x * x, y * 3))
+case("broadcast", x=(2, 3, 4), y=(4,), z=(3, 1), large={"x": (5, 30, 170), "y": (170,), "z": (30, 1)}, lua="x * y + z", torch=lambda x, y, z: x * y + z)
+
+# ── reductions and views ─────────────────────────────────────────────────────────────────────────────────────────────────
+CUBE = {"x": (5, 30, 170)}
+case("sum", x=(2, 3, 4), large=CUBE, lua="nn.sum(x, { 0, 2 })", torch=lambda x: x.sum((0, 2)))
+case("sum_first", x=(2, 3, 4), large=CUBE, lua="nn.sum(x, 1) * nn.sum(x, 1)", torch=lambda x: x.sum(1) * x.sum(1))
+case("mean", x=(2, 3, 4), large=CUBE, lua="nn.mean(x, -1, true) * x", torch=lambda x: x.mean(-1, True) * x)
+case("max", x=ties(2, 3, 4), large=CUBE, lua="nn.max(x, 2)", torch=lambda x: x.amax(2))
+case("softmax", x=(2, 3, 4), large={"x": (3, 70, 130)}, lua="nn.softmax(x, 1)", torch=lambda x: x.softmax(1))
+case("softmax_last", x=(3, 6), large={"x": (5, 1500)}, lua="nn.softmax(x, -1)", torch=lambda x: x.softmax(-1))
+case("views", x=(2, 3, 4), lua="""
+local a = x:transpose(0, 2):reshape(4, 6)
+local p, q = nn.split(a, { 2, 4 }, 1)
+return nn.concat({ q, p * 2, nn.slice(a, 1, 1, 4) }, 1)
+""", torch=lambda x: (lambda a: T().cat((a[:, 2:], a[:, :2] * 2, a[:, 1:4]), 1))(x.transpose(0, 2).reshape(4, 6)))
+case("stack", x=(3, 4), y=(3, 4), large={"x": (30, 70), "y": (30, 70)}, lua="nn.stack({ x, y, x }, 1):permute(2, 0, 1)",
+     torch=lambda x, y: T().stack((x, y, x), 1).permute(2, 0, 1))
+# the joined gradients of the pieces are the parameter's
+case("split", x=(4, 6), lua="local p, q = nn.split(x + 1, 3, 1)\nreturn nn.split(p * q, { 3 }, 1) * p", torch=lambda x: (x[:, :3] + 1) ** 2 * (x[:, 3:] + 1))
+case("split_whole", x=(4, 6), lua="local p = nn.split(x + 1, 6, 1)\nreturn p * p", torch=lambda x: (x + 1) ** 2)
+
+# ── matrices ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+case("matmul", x=(3, 4), y=(4, 5), large={"x": (70, 33), "y": (33, 90)}, lua="nn.matmul(x, y)", torch=lambda x, y: x @ y)
+case("matmul_t", x=(4, 3), y=(5, 4), large={"x": (33, 70), "y": (90, 33)}, lua="nn.matmul(x:transpose(0, 1), y:transpose(0, 1))", torch=lambda x, y: x.T @ y.T)
+case("matmul_batched", x=(2, 3, 4), y=(2, 5, 4), large={"x": (3, 17, 33), "y": (3, 9, 33)}, lua="nn.matmul(x, y:transpose(1, 2))",
+     torch=lambda x, y: x @ y.transpose(1, 2))
+case("matmul_shared", x=(2, 3, 4), y=(4, 5), lua="nn.matmul(x, y)", torch=lambda x, y: x @ y)
+case("linear", x=(2, 3, 4), w=(5, 4), c=(5,), large={"x": (3, 17, 40), "w": (65, 40), "c": (65,)}, lua="nn.linear(x, w, c)",
+     torch=lambda x, w, c: F().linear(x, w, c))
+case("embedding", w=(16, 4), large={"w": (16, 70)}, lua="nn.embedding(tokens, w)", torch=lambda tokens, w: F().embedding(tokens, w))
+# what is gated by a silu (epilogue fusion): between products, with a sum's bias, by itself, by its own value
+case("gated_product", x=(3, 6), g=(10, 6), u=(10, 6), c=(10,), d=(4, 10), lua="nn.linear(nn.linear(x, u, c) * nn.silu(nn.linear(x, g)), d)",
+     torch=lambda x, g, u, c, d: F().linear(F().linear(x, u, c) * F().silu(F().linear(x, g)), d))
+case("gated_batch", x=(2, 3, 6), g=(2, 10, 6), u=(2, 6, 10), d=(2, 10, 4), lua="nn.matmul(nn.matmul(x, u) * nn.silu(nn.matmul(x, g:transpose(1, 2))), d)",
+     torch=lambda x, g, u, d: (x @ u * F().silu(x @ g.transpose(1, 2))) @ d)
+case("gate", g=(3, 7), u=(3, 7), large={"g": (30, 331), "u": (30, 331)}, lua="nn.silu(g) * u", torch=lambda g, u: F().silu(g) * u)
+case("gated_by_itself", x=(3, 6), w=(8, 6), d=(4, 8), lua="local y = nn.linear(x, w)\nreturn nn.linear(nn.silu(y) * y, d)",
+     torch=lambda x, w, d: (lambda y: F().linear(F().silu(y) * y, d))(F().linear(x, w)))
+case("halves_of_a_gate", x=(3, 8), both=(32, 8), lua="local gate, up = nn.linear(x, both):chunk(2, 1)\nreturn nn.silu(gate) * up",
+     torch=lambda x, both: (lambda y: F().silu(y[:, :16]) * y[:, 16:])(F().linear(x, both)))
+
+# ── norms ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+ROWS = {"x": (37, 129), "w": (129,), "c": (129,)}
+case("layer_norm", x=(3, 6), w=(6,), c=(6,), large=ROWS, lua="nn.layer_norm(x, w, c)", torch=lambda x, w, c: F().layer_norm(x, w.shape, w, c, 1e-5))
+case("layer_norm_plain", x=(3, 6), w=(6,), large=ROWS, lua="nn.layer_norm(x, nil, nil, 1e-3) * w", torch=lambda x, w: F().layer_norm(x, w.shape, eps=1e-3) * w)
+case("rms_norm", x=(3, 6), w=(6,), large=ROWS, lua="nn.rms_norm(x, w, 1e-5)", torch=lambda x, w: F().rms_norm(x, w.shape, w, 1e-5))
+# without z, x has next to no gradient
+case("batch_norm", x=(4, 3, 5), w=(3,), c=(3,), z=(4, 3, 5), mean=buffer(0, 3), var=buffer(1, 3), lua="nn.batch_norm(x, mean, var, w, c, 0.3, 1e-4) * z",
+     torch=lambda x, w, c, z, mean, var: F().batch_norm(x, mean, var, w, c, True, 0.3, 1e-4) * z)
+# biases before norms: their gradients are summed where the norms' are made (epilogue fusion)
+case("biases_before_norms", x=(2, 3, 6), w=(6, 6), c=(6,), s=(6,), t=(6,), v=(6, 6), d=(6,), u=(6,),
+     lua="local y = x + nn.linear(x, w, c)\nreturn nn.rms_norm(y + nn.linear(nn.layer_norm(y, s, t), v, d), u, 1e-5)",
+     torch=lambda x, w, c, s, t, v, d, u: (lambda y: F().rms_norm(y + F().linear(F().layer_norm(y, (6,), s, t, 1e-5), v, d), (6,), u, 1e-5))(x + F().linear(x, w, c)))
+
+# ── attention and rope ───────────────────────────────────────────────────────────────────────────────────────────────────
+QKV = {"q": (2, 8, 4, 6), "k": (2, 8, 2, 6), "v": (2, 8, 2, 6)}
+LONG = {"q": (2, 70, 4, 16), "k": (2, 70, 2, 16), "v": (2, 70, 2, 16)}
+case("attention_causal", **QKV, large=LONG, lua="nn.attention { q = q, k = k, v = v, causal = true }", torch=lambda q, k, v: torch_attention(q, k, v, causal=True))
+case("attention_full", **QKV, large=LONG, lua="nn.attention { q = q, k = k, v = v, scale = 0.3 }", torch=lambda q, k, v: torch_attention(q, k, v, scale=0.3))
+case("attention_cross", q=(2, 5, 2, 6), k=(2, 9, 2, 6), v=(2, 9, 2, 6), lua="nn.attention { q = q, k = k, v = v }", torch=torch_attention)
+case("attention_documents", **QKV, lua="nn.attention { q = q, k = k, v = v, causal = true, documents = documents }",
+     torch=lambda q, k, v, documents: torch_attention(q, k, v, documents=documents))
+case("attention_dropout", **QKV, lua="nn.attention { q = q, k = k, v = v, causal = true, dropout = 0.3 }")
+# products that become one (QKV fusion): queries, keys and values, of which the last are not turned
+case("joined_heads", x=(2, 5, 16), v=(8, 16), q=(16, 16), k=(8, 16), cv=(8,), cq=(16,), ck=(8,), lua="""
+x = x * 0.25
+v = nn.linear(x, v, cv):reshape(2, 5, 2, 4)
+q = nn.rope(nn.linear(x, q, cq):reshape(2, 5, 4, 4), { theta = 100 })
+k = nn.rope(nn.linear(x, k, ck):reshape(2, 5, 2, 4), { theta = 100 })
+return nn.attention { q = q, k = k, v = v, causal = true }
+""", torch=lambda x, v, q, k, cv, cq, ck: torch_attention(
+    torch_rope(F().linear(x / 4, q, cq).reshape(2, 5, 4, 4), 100), torch_rope(F().linear(x / 4, k, ck).reshape(2, 5, 2, 4), 100), F().linear(x / 4, v, cv).reshape(2, 5, 2, 4),
+    causal=True))
+case("rope", x=(2, 8, 2, 6), large={"x": (2, 70, 3, 34)}, lua="nn.rope(x, { theta = 100 })", torch=lambda x: torch_rope(x, 100))
+case("rope_positions", x=(2, 8, 2, 6), lua="nn.rope(x, { positions = positions })", torch=lambda x, positions: torch_rope(x, 10000, positions))
+case("rope_scaling", x=(2, 8, 2, 8), lua="nn.rope(x, { theta = 500, positions = positions, scaling = { factor = 8, low = 1, high = 4, original = 64 } })",
+     torch=lambda x, positions: torch_rope(x, 500, positions, {"factor": 8, "low": 1, "high": 4, "original": 64}))
+
+# ── losses and the rest ──────────────────────────────────────────────────────────────────────────────────────────────────
+case("cross_entropy", x=(2, 8, 16), large={"x": (2, 8, 1003)}, lua="nn.cross_entropy(x, targets)",
+     torch=lambda x, targets: F().cross_entropy(x.flatten(0, 1), targets.flatten().long(), ignore_index=-100))
+case("mse", x=(3, 4), y=(3, 4), large={"x": (30, 331), "y": (30, 331)}, lua="nn.mse_loss(x, y)", torch=lambda x, y: F().mse_loss(x, y))
+case("dropout", x=(2, 40), large={"x": (3, 7, 331)}, lua="nn.dropout(x, 0.4)")
+case("debug_sleep", x=(3, 4), lua="nn.debug_sleep(x:transpose(0, 1), { forward_ms = 0.1, backward_ms = 0.2 })")
+# a user's functions in C: two results, of which one or both have a gradient; an integer operand
+case("custom", x=(3, 4), w=positive(3, 4), fp64=True, lua="local y, z = mixed(x, w)\nreturn y * z:reshape(3, 4)", before="""
+local mixed = nn.custom_op {
+  source = "custom.c", forward = "mixed", backward = "mixed_grad", numbers = { 1.5 },
+  results = function(x) return { x.shape, { shape = { 12 }, dtype = "fp64" } } end,
+}""")
+case("custom_first", x=(3, 4), w=positive(3, 4), fp64=True, lua="(mixed(x, w))")
+case("custom_rows", w=(16, 4), fp64=True, lua="rows(tokens, w)", before="""
+local rows = nn.custom_op {
+  source = "custom.c", forward = "rows", backward = "rows_grad",
+  results = function(index, w) return { { index:size(0), index:size(1), w:size(1) } } end,
+}""")

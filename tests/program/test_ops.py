@@ -1,0 +1,113 @@
+"""Every tensor that a program of all ops makes, in fp32, bf16 and fp16, beside the build whose kernels compute in double and round once: the
+CPU's kernels, and the CUDA target's, lane by lane.
+
+Relies on: op_cases.py, harness.py, test_cuda_host.py (the emulated program); the variant fp64 of the runtime. Relied on by: run.py."""
+import os
+import random
+import re
+import struct
+import sys
+
+from harness import ROOT, build, check, floats, long, read_safetensors, scratch, shardc, shared, train
+from test_cuda_host import emit, go_with, headers
+
+sys.path.append(os.path.join(ROOT, "tests"))
+from op_cases import CASES, write_model  # noqa: E402
+
+NAMES = [name for name, c in CASES.items() if not c.fp64 and name != "debug_sleep"]  # it reads a GPU's clock, and copies
+# Of what a tensor's largest element is, what one element may differ by: a float's roundings, in sums of up to some thousand terms; in 16 bits
+# a value may fall to the neighbour, and what follows from it too.
+FAR = {"fp32": 1e-5, "bf16": 2.0 ** -7, "fp16": 2.0 ** -10}
+
+
+def model():
+    """The cases at the shapes of `large`."""
+    return write_model(shared("large-ops", os.makedirs), {n: CASES[n] for n in NAMES}, large=True)
+
+
+def record():
+    rng, path = random.Random(7), os.path.join(scratch("ops"), "records")
+    tokens, targets = ([rng.randrange(16) for _ in range(16)] for _ in range(2))
+    documents, positions = [0, 0, 0, 1, 1, 1, 1, 1, 0, 0, 1, 1, 1, 2, 2, 2], rng.sample(range(90), 16)
+    with open(path, "wb") as f:
+        f.write(struct.pack("<64i", *tokens, *documents, *positions, *targets[:14], -100, -100))
+    return path
+
+
+def dumped(run, folder):
+    """What run(arguments) dumps of the first step."""
+    made = os.path.join(folder, "dump.safetensors")
+    run("--steps", "1", "--dump", "*", "--at-step", "1", "-o", made)
+    return read_safetensors(made)
+
+
+def beside(found, double, precision, what, times=1):
+    """Holds all that both have to each other, within FAR or some times of it; returns how many tensors, and the largest distance with its name."""
+    wrong, worst, cases = [], (0, ""), set()
+    for name in sorted(found.keys() & double.keys()):
+        x, y = found[name], double[name]
+        check(x[:2] == y[:2], "%s: %s is %s%s, in double %s%s" % (what, name, *x[:2], *y[:2]))
+        if x[0] not in ("F32", "F16", "BF16"):
+            continue
+        a, b = floats(x), floats(y)
+        size = max((abs(v) for v in b), default=0)
+        far = max((abs(v - w) if v == v else float("inf") for v, w in zip(a, b)), default=0) / max(size, 1e-3)
+        worst = max(worst, (far, name))
+        cases.update(re.findall(r"^op_(\w+?)[./]", name))
+        if far > times * FAR[precision if x[0] == "F32" or precision == "fp32" else {"F16": "fp16", "BF16": "bf16"}[x[0]]]:
+            wrong.append("%s by %.1e" % (name, far))
+    check(not wrong, "%s in %s: %d tensors differ: %s" % (what, precision, len(wrong), ", ".join(wrong[:8])))
+    missing = set(NAMES) - cases
+    check(not missing, "%s: no tensor of %s" % (what, ", ".join(sorted(missing))))
+    return "%s: %d tensors, %.1e (%s)" % (precision, len(found.keys() & double.keys()), *worst)
+
+
+def in_double(path, records, folder, precision):
+    """Tensors of the build in double, and the file of weights that it began with."""
+    start = os.path.join(folder, "start.safetensors")
+    binary = build(path, variant="fp64", precision=precision)
+    return dumped(lambda *args: train(binary, "--data", "-", "--seed", "5", "--export", start, *args, records=records), folder), start
+
+
+# Gradient rules that no case runs: of ops that passes make (tests/unit/test_ir.c runs those), and of collectives, which take several ranks. A
+# custom op, of which there are cases, has the name of its function in a trace.
+OTHERS = {"silu_mul", "pad_slice", "scale", "custom", "all_gather", "reduce_scatter", "all_to_all", "sum_ranks"}
+
+
+def test_every_gradient_rule_has_a_case():
+    trace = shardc("inspect", write_model(scratch("ops"), CASES, fp64=True), "--dump-after", "trace")
+    used = set(re.findall(r" = (\w+)[ (]", trace))
+    with open(os.path.join(ROOT, "runtime", "schema", "ops.def")) as f:
+        rows = re.split(r"(?m)^(?=[A-Z_]+\()", re.sub(r"(?s)/\*.*?\*/", "", f.read()))
+    rules = {m.group(1) for m in (re.match(r"[A-Z_]+\((\w+),.*\bGRAD\(", r, re.S) for r in rows) if m}
+    check(len(rules) > 50 and OTHERS <= rules, "rules found: %s" % sorted(rules))
+    missing = rules - used - OTHERS
+    check(not missing, "no case of tests/op_cases.py runs the gradient rule of %s" % ", ".join(sorted(missing)))
+    return "%d rules" % len(rules)
+
+
+@long
+def test_kernels():
+    path, records, notes = model(), record(), []
+    for precision in FAR:
+        folder = scratch("double")
+        double, start = in_double(path, records, folder, precision)
+        binary = build(path, precision=precision)
+        one, two = (dumped(lambda *args, t=t: train(binary, "--data", "-", "--seed", "5", "--weights", start, "--threads", t, *args, records=records), folder) for t in "12")
+        check(one == two, "%s: two threads make other bits than one" % precision)
+        notes.append(beside(one, double, precision, "CPU"))
+    return "; ".join(notes)
+
+
+@long
+def test_lanes():
+    if not headers():
+        return "skipped: no cuda_runtime.h or nccl.h"
+    path, records, notes = model(), record(), []
+    for precision in FAR:
+        folder = scratch("lanes")
+        double, start = in_double(path, records, folder, precision)
+        binary = emit(path, 1, {"precision": precision})
+        found = dumped(lambda *args: go_with(binary, records, "--seed", "5", "--weights", start, *args), folder)
+        notes.append(beside(found, double, precision, "CUDA", times=4))  # attention's probabilities are rounded to 16 bits before they meet the values
+    return "; ".join(notes)
