@@ -1,9 +1,10 @@
 /* The update rules of the optimizers, one element at a time, and of the loss scale: one written order of correctly
- * rounded operations for the CPU and the GPU. Relies on: schema/math.h, schema/philox.h, sc.h (the record). Relied on
- * by: k_optimizer.c, k_scale.c, their CUDA twins.
+ * rounded operations for the CPU and the GPU. Each target has one body that serves all optimizers' rules.
+ * Relies on: schema/math.h, schema/philox.h, sc.h (the record, the ops' structs). Relied on by: k_optimizer.c,
+ * k_scale.c, their CUDA twins.
  *
  * c is the clip coefficient, lr and decay the group's. PyTorch's formulas, each line rounded as written:
- * sgd:   g = grad·c (+ decay·p);  b = momentum·b + g;  g = nesterov ? g + momentum·b : b;  p = p - lr·g
+ * sgd:   g = grad·c (+ decay·p);  m = momentum·m + g;  g = nesterov ? g + momentum·m : m;  p = p - lr·g
  * adam:  g = grad·c;  decoupled: p = p·(1 - lr·decay), else g = g + decay·p
  *        m = beta1·m + (1-beta1)·g;  v = beta2·v + (1-beta2)·g·g
  *        p = p - (lr / (1-beta1^t)) · (m / (√v / √(1-beta2^t) + eps))
@@ -37,40 +38,71 @@ SC_FN void sc_scaler_update(sc_scaler *s, bool skip, double growth, double backo
     s->clean = 0;
 }
 
-typedef struct { /* of a step */
-    real clip, momentum;
-    bool nesterov, has_momentum;
-} sc_sgd;
-typedef struct { /* of a step and a group */
-    real lr, decay;
-} sc_sgd_group;
+/* The numbers that an element's update reads, from the record: those of the step and, from `rate` on, those of a group
+ * of parameters. A rule sets the ones that it uses. */
+typedef struct {
+    double correction1;                                          /* 1 - beta1^t */
+    real clip, momentum, beta1, rest1, beta2, rest2, root2, eps; /* rest: 1 - beta; root2 = √(1 - beta2^t) */
+    bool flag;                                                   /* of the op: nesterov (sgd), decoupled (adam) */
+    real rate, keep, decay;                                      /* keep: what decoupled decay leaves of p, a factor */
+} sc_constants;
 
-SC_FN sc_sgd_group sc_sgd_group_of(const sc_record *r, int group) {
-    sc_sgd_group g;
-    g.lr = r->lr[group];
-    g.decay = r->weight_decay[group];
-    return g;
-}
-/* One element: parameter p, momentum buffer b (not touched where there is none). */
-SC_FN void sc_sgd_update(real *p, real *b, real grad, sc_sgd c, sc_sgd_group s) {
-    real g = grad * c.clip;
-    g = s.decay != 0 ? g + s.decay * *p : g;
-    if (c.has_momentum) {
-        real v = c.momentum * *b + g;
-        *b = v;
-        g = c.nesterov ? g + c.momentum * v : v;
-    }
-    *p = *p - s.lr * g;
-}
+/* An update rule has at most 2 moments and three functions. `step` gives the constants of step t, which is 0 where the
+ * optimizer does not count steps. `group` adds those of a group. `element` updates the parameter p and the moments m
+ * and v from the gradient g; it leaves moments alone that the rule does not have. */
+typedef struct {
+    int moments;
+    sc_constants (*step)(const sc_record *r, int64_t t, real clip, bool flag);
+    sc_constants (*group)(sc_constants c, const sc_record *r, int group);
+    void (*element)(const sc_constants *c, real g, real *p, real *m, real *v);
+} sc_rule;
+#ifdef __cplusplus
+#define SC_RULE static constexpr sc_rule
+#else
+#define SC_RULE static const sc_rule
+#endif
 
-typedef struct {                                       /* of a step */
-    double correction1;                                /* 1 - beta1^t */
-    real clip, beta1, rest1, beta2, rest2, root2, eps; /* root2 = √(1 - beta2^t) */
-    bool decoupled;
-} sc_adam;
-typedef struct { /* of a step and a group */
-    real step, keep, coupled;
-} sc_adam_group;
+/* The operands and integers of an optimizer's op. Moments, step and wire are absent (p is NULL) where it has none. */
+typedef struct {
+    sc_tensor grad, master, coefficient, moment[2], step, wire; /* wire: the master in the wire's dtype */
+    const int64_t *table;                                       /* schema/segments.h */
+    int64_t ntable, slice, axis;
+    bool flag;
+} sc_operands;
+
+SC_FN sc_constants sc_sgd_step(const sc_record *r, int64_t t, real clip, bool nesterov) {
+    sc_constants c = {};
+    c.clip = clip;
+    c.momentum = r->momentum;
+    c.flag = nesterov;
+    return c;
+}
+SC_FN sc_constants sc_sgd_group(sc_constants c, const sc_record *r, int group) {
+    c.rate = r->lr[group];
+    c.decay = r->weight_decay[group];
+    return c;
+}
+SC_FN real sc_sgd_gradient(const sc_constants *c, real g, real p) {
+    g = g * c->clip;
+    return c->decay != 0 ? g + c->decay * p : g;
+}
+SC_FN void sc_sgd_element(const sc_constants *c, real g, real *p, real *m, real *v) {
+    *p = *p - c->rate * sc_sgd_gradient(c, g, *p);
+}
+SC_FN void sc_momentum_element(const sc_constants *c, real g, real *p, real *m, real *v) {
+    g = sc_sgd_gradient(c, g, *p);
+    *m = c->momentum * *m + g;
+    *p = *p - c->rate * (c->flag ? g + c->momentum * *m : *m);
+}
+SC_RULE sc_sgd = {0, sc_sgd_step, sc_sgd_group, sc_sgd_element};
+SC_RULE sc_momentum = {1, sc_sgd_step, sc_sgd_group, sc_momentum_element};
+
+static inline sc_operands sc_sgd_operands(const sc_sgd_args *k) {
+    sc_operands o = {};
+    o.grad = k->grad, o.master = k->master, o.coefficient = k->coefficient, o.moment[0] = k->momentum;
+    o.table = k->table, o.ntable = k->ntable, o.slice = k->slice, o.axis = k->axis, o.flag = k->nesterov;
+    return o;
+}
 
 /* x^n by squaring: products only, so that host and device agree to the bit. */
 SC_FN double sc_power(double x, int64_t n) {
@@ -81,8 +113,8 @@ SC_FN double sc_power(double x, int64_t n) {
     }
     return y;
 }
-SC_FN sc_adam sc_adam_of(const sc_record *r, int64_t t, real clip, bool decoupled) {
-    sc_adam c;
+SC_FN sc_constants sc_adam_step(const sc_record *r, int64_t t, real clip, bool decoupled) {
+    sc_constants c = {};
     double beta1 = r->beta1, beta2 = r->beta2;
     c.correction1 = 1 - sc_power(beta1, t);
     c.clip = clip;
@@ -92,22 +124,31 @@ SC_FN sc_adam sc_adam_of(const sc_record *r, int64_t t, real clip, bool decouple
     c.rest2 = (real)(1 - beta2);
     c.root2 = (real)__builtin_sqrt(1 - sc_power(beta2, t));
     c.eps = r->eps;
-    c.decoupled = decoupled;
+    c.flag = decoupled;
     return c;
 }
-SC_FN sc_adam_group sc_adam_group_of(const sc_record *r, const sc_adam *c, int group) {
+SC_FN sc_constants sc_adam_group(sc_constants c, const sc_record *r, int group) {
     double lr = r->lr[group], decay = r->weight_decay[group];
-    sc_adam_group g;
-    g.step = (real)(lr / c->correction1);
-    g.keep = c->decoupled ? (real)(1 - lr * decay) : 1;
-    g.coupled = c->decoupled ? 0 : (real)decay;
-    return g;
+    c.rate = (real)(lr / c.correction1);
+    c.keep = c.flag ? (real)(1 - lr * decay) : 1;
+    c.decay = c.flag ? 0 : (real)decay;
+    return c;
 }
-SC_FN void sc_adam_update(real *p, real *m, real *v, real grad, const sc_adam *c, sc_adam_group s) {
-    real kept = *p * s.keep, g = grad * c->clip + s.coupled * *p;
+SC_FN void sc_adam_element(const sc_constants *c, real g, real *p, real *m, real *v) {
+    real kept = *p * c->keep;
+    g = g * c->clip + c->decay * *p;
     *m = c->beta1 * *m + c->rest1 * g;
     *v = c->beta2 * *v + c->rest2 * (g * g);
-    *p = kept - s.step * (*m / (sc_sqrt(*v) / c->root2 + c->eps));
+    *p = kept - c->rate * (*m / (sc_sqrt(*v) / c->root2 + c->eps));
+}
+SC_RULE sc_adam = {2, sc_adam_step, sc_adam_group, sc_adam_element};
+
+static inline sc_operands sc_adam_operands(const sc_adam_args *k) {
+    sc_operands o = {};
+    o.grad = k->grad, o.master = k->master, o.coefficient = k->coefficient;
+    o.moment[0] = k->m, o.moment[1] = k->v, o.step = k->step, o.wire = k->wire;
+    o.table = k->table, o.ntable = k->ntable, o.slice = k->slice, o.axis = k->axis, o.flag = k->decoupled;
+    return o;
 }
 
 /* ── moments of bf16 ─────────────────────────────────────────────────────────────────────────────────────────────────

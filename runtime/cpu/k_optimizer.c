@@ -14,139 +14,89 @@
  * words for these. */
 enum { PIECE = 256 };
 
-typedef struct { /* one piece of a segment, as the update rules see it */
-    int64_t at, n;
-    int group;
-    uint64_t key, element; /* for moments of bf16: its parameter, and which element of it comes first */
-} piece;
-typedef void update(const sc_task *task, piece p, const void *constants);
-
-typedef struct { /* what both optimizers' structs say of the rank's slice */
-    const int64_t *table;
-    int64_t ntable, slice, axis;
-    bool keyed;
-} range;
-
-/* This part's pieces of the rank's slice; the part's borders do not depend on the segments. */
-static void for_each_piece(const sc_task *task, range r, update *u, const void *constants) {
-    int64_t first = r.slice * task->coord[r.axis].at;
-    sc_range mine = sc_share(task, r.slice, SC_CHUNK);
-    for (int64_t row = 0; row < sc_segments(r.ntable, r.keyed); row++) {
-        sc_segment s = sc_segment_at(r.table, row, r.keyed);
-        int64_t begin = sc_max(s.begin - first, mine.begin), end = sc_min(s.end - first, mine.end);
-        for (int64_t i = begin; i < end; i += PIECE)
-            u(task, (piece){i, sc_min(PIECE, end - i), (int)s.group, s.key, (uint64_t)(first + i - s.begin)},
-              constants);
-    }
-}
-
-static bool is_rounded(const sc_tensor *moment) {
-    return moment->p && moment->dtype == BF16;
-}
-/* The upper halves of what rounding gives: moments as they are stored. v: NULL where there is none. */
-static void put_rounded(const sc_task *task, piece s, const sc_tensor *m, const real *m1, const sc_tensor *v,
-                        const real *v1) {
-    uint32_t word[PIECE];
-    sc_rounding d = sc_rounding_of(task->record, s.key);
-    sc_bf16_t *restrict to = (sc_bf16_t *)m->p + s.at;
-    sc_random(word, s.n, d.key, d.a, d.b, s.element);
-    for (int64_t i = 0; i < s.n; i++) to[i] = (sc_bf16_t)(sc_rounded_bf16(m1[i], word[i]) >> 16);
-    if (!v) return;
-    to = (sc_bf16_t *)v->p + s.at;
-    for (int64_t i = 0; i < s.n; i++) to[i] = (sc_bf16_t)(sc_rounded_bf16(v1[i], word[i] >> 16) >> 16);
-}
-
 /* Gradients are not finite: the step leaves everything as it was. */
 static bool skips(const sc_tensor *coefficient) {
     return sc_numel(coefficient) > 1 && sc_get(coefficient, 1) != 0;
 }
 
-typedef struct {
-    const sc_sgd_args *k;
-    sc_sgd rule;
-} sgd_constants;
+typedef struct { /* one piece of a segment, within the slice */
+    int64_t at, n;
+    uint64_t key, element; /* for moments of bf16: its parameter, and which element of it comes first */
+} piece;
 
-static void sgd_piece(const sc_task *task, piece s, const void *constants) {
-    const sgd_constants *a = constants;
-    const sc_sgd c = a->rule;
-    const sc_sgd_group group = sc_sgd_group_of(task->record, s.group);
-    const sc_tensor *master = &a->k->master, *buffer = sc_given(&a->k->momentum);
-    real bg[PIECE], bp[PIECE], bm[PIECE];
-    const real *g = sc_in(&a->k->grad, s.at, s.n, bg), *p0 = sc_in(master, s.at, s.n, bp);
-    const real *b0 = buffer ? sc_in(buffer, s.at, s.n, bm) : g;
-    real *p1 = sc_out(master, s.at, bp), *b1 = buffer ? sc_out(buffer, s.at, bm) : bm;
+static bool rounds(const sc_operands *o) {
+    return o->moment[0].p && o->moment[0].dtype == BF16;
+}
+/* The upper halves of what rounding gives: moments as they are stored. */
+static void put_rounded(const sc_task *task, piece s, const sc_tensor *moment, real *const *from, int moments) {
+    uint32_t word[PIECE];
+    sc_rounding d = sc_rounding_of(task->record, s.key);
+    sc_random(word, s.n, d.key, d.a, d.b, s.element);
+    for (int j = 0; j < moments; j++) {
+        sc_bf16_t *restrict to = (sc_bf16_t *)moment[j].p + s.at;
+        const real *x = from[j];
+        for (int64_t i = 0; i < s.n; i++) to[i] = (sc_bf16_t)(sc_rounded_bf16(x[i], word[i] >> 16 * j) >> 16);
+    }
+}
+
+/* A function of a constant rule. It is inlined where it is called, so that the rule's functions are, and each rule's
+ * loop is vectorized by itself. */
+#define SPECIALIZED static inline __attribute__((always_inline))
+
+SPECIALIZED void update_piece(const sc_task *task, const sc_operands *o, sc_rule rule, const sc_constants c, piece s) {
+    real bg[PIECE], bp[PIECE], bm[2][PIECE], *m1[2] = {bm[0], bm[1]};
+    const real *g = sc_in(&o->grad, s.at, s.n, bg), *p0 = sc_in(&o->master, s.at, s.n, bp), *m0[2] = {g, g};
+    real *p1 = sc_out(&o->master, s.at, bp);
+    for (int j = 0; j < rule.moments; j++) {
+        m0[j] = sc_in(&o->moment[j], s.at, s.n, bm[j]);
+        m1[j] = sc_out(&o->moment[j], s.at, bm[j]);
+    }
     SC_ELEMENTWISE
     for (int64_t i = 0; i < s.n; i++) {
-        real p = p0[i], b = b0[i];
-        sc_sgd_update(&p, &b, g[i], c, group);
+        real p = p0[i], m = m0[0][i], v = m0[1][i];
+        rule.element(&c, g[i], &p, &m, &v);
         p1[i] = p;
-        b1[i] = b;
+        if (rule.moments > 0) m1[0][i] = m;
+        if (rule.moments > 1) m1[1][i] = v;
     }
-    sc_put(master, s.at, s.n, p1);
-    if (!buffer) return;
-    if (is_rounded(buffer))
-        put_rounded(task, s, buffer, b1, NULL, NULL);
+    sc_put(&o->master, s.at, s.n, p1);
+    if (rounds(o))
+        put_rounded(task, s, o->moment, m1, rule.moments);
     else
-        sc_put(buffer, s.at, s.n, b1);
+        for (int j = 0; j < rule.moments; j++) sc_put(&o->moment[j], s.at, s.n, m1[j]);
+}
+
+/* This part's pieces of the rank's slice; the part's borders do not depend on the segments. A skipped step leaves the
+ * wire shard what it is, the master in its dtype; written all the same: where state streams through the device, what
+ * lies there now is not what goes back. */
+SPECIALIZED void update(const sc_task *task, const sc_operands o, sc_rule rule) {
+    bool skip = skips(&o.coefficient), keyed = rounds(&o);
+    if (skip && !o.wire.p) return;
+    int64_t first = o.slice * task->coord[o.axis].at, t = o.step.p ? *(const int64_t *)o.step.p : 0;
+    sc_range mine = sc_share(task, o.slice, SC_CHUNK);
+    const sc_constants step = rule.step(task->record, t, (real)sc_get(&o.coefficient, 0), o.flag);
+    for (int64_t row = 0; row < sc_segments(o.ntable, keyed); row++) {
+        sc_segment s = sc_segment_at(o.table, row, keyed);
+        int64_t begin = sc_max(s.begin - first, mine.begin), end = sc_min(s.end - first, mine.end);
+        const sc_constants c = rule.group(step, task->record, (int)s.group);
+        for (int64_t i = begin; i < end; i += PIECE) {
+            piece p = {i, sc_min(PIECE, end - i), s.key, (uint64_t)(first + i - s.begin)};
+            real master[PIECE];
+            if (!skip) update_piece(task, &o, rule, c, p);
+            if (o.wire.p) sc_store(&o.wire, i, 1, p.n, sc_in(&o.master, i, p.n, master));
+        }
+    }
 }
 
 SC_KERNEL(sgd) {
-    sgd_constants c = {.k = k,
-                       .rule = {.clip = (real)sc_get(&k->coefficient, 0),
-                                .momentum = task->record->momentum,
-                                .nesterov = k->nesterov != 0,
-                                .has_momentum = k->momentum.p != NULL}};
-    range r = {k->table, k->ntable, k->slice, k->axis, is_rounded(&k->momentum)};
-    if (!skips(&k->coefficient)) for_each_piece(task, r, sgd_piece, &c);
+    if (k->momentum.p)
+        update(task, sc_sgd_operands(k), sc_momentum);
+    else
+        update(task, sc_sgd_operands(k), sc_sgd);
 }
 
-typedef struct {
-    const sc_adam_args *k;
-    sc_adam rule;
-} adam_constants;
-
-static void wire_piece(const sc_task *task, piece s, const void *constants) {
-    const sc_adam_args *k = ((const adam_constants *)constants)->k;
-    real buffer[PIECE];
-    sc_store(&k->wire, s.at, 1, s.n, sc_in(&k->master, s.at, s.n, buffer));
-}
-
-static void adam_piece(const sc_task *task, piece s, const void *constants) {
-    const sc_adam_args *k = ((const adam_constants *)constants)->k;
-    const sc_adam c = ((const adam_constants *)constants)->rule;
-    const sc_adam_group group = sc_adam_group_of(task->record, &c, s.group);
-    real bg[PIECE], bp[PIECE], bm[PIECE], bv[PIECE];
-    const real *g = sc_in(&k->grad, s.at, s.n, bg), *p0 = sc_in(&k->master, s.at, s.n, bp);
-    const real *m0 = sc_in(&k->m, s.at, s.n, bm), *v0 = sc_in(&k->v, s.at, s.n, bv);
-    real *p1 = sc_out(&k->master, s.at, bp), *m1 = sc_out(&k->m, s.at, bm), *v1 = sc_out(&k->v, s.at, bv);
-    SC_ELEMENTWISE
-    for (int64_t i = 0; i < s.n; i++) {
-        real p = p0[i], m = m0[i], v = v0[i];
-        sc_adam_update(&p, &m, &v, g[i], &c, group);
-        p1[i] = p;
-        m1[i] = m;
-        v1[i] = v;
-    }
-    sc_put(&k->master, s.at, s.n, p1);
-    if (is_rounded(&k->m)) {
-        put_rounded(task, s, &k->m, m1, &k->v, v1);
-    } else {
-        sc_put(&k->m, s.at, s.n, m1);
-        sc_put(&k->v, s.at, s.n, v1);
-    }
-    if (k->wire.p) wire_piece(task, s, constants);
-}
-
-/* A skipped step leaves the wire shard what it is, the master in its dtype; written all the same: where state streams
- * through the device, what lies there now is not what goes back. */
 SC_KERNEL(adam) {
-    adam_constants c = {
-        k, sc_adam_of(task->record, *(const int64_t *)k->step.p, (real)sc_get(&k->coefficient, 0), k->decoupled != 0)};
-    range r = {k->table, k->ntable, k->slice, k->axis, is_rounded(&k->m)};
-    if (!skips(&k->coefficient))
-        for_each_piece(task, r, adam_piece, &c);
-    else if (k->wire.p)
-        for_each_piece(task, r, wire_piece, &c);
+    update(task, sc_adam_operands(k), sc_adam);
 }
 
 SC_KERNEL(count_step) {

@@ -1,4 +1,5 @@
-/* sgd, adam, count_step, sum_squares, clip_coefficient: on this rank's slice of a unit's flat buffer.
+/* The optimizers (sgd, adam), count_step, sum_squares, clip_coefficient: on this rank's slice of a unit's flat buffer.
+ * One kernel serves all optimizers; it is a template over the update rule.
  * Relies on: kernel.cuh, sc_optimizer.h (update rules, rounding, shared with the CPU); the record, read on the device.
  * Relied on by: generated code.
  *
@@ -24,12 +25,12 @@ struct pieces {
     uint64_t key[PIECES];
 };
 
-/* f(pieces) for the slice's part of the table, at most PIECES at a time. k: the args of sgd or adam. */
-template <class K, class F> void for_each_launch(const sc_task *t, const K *k, bool keyed, F f) {
-    int64_t n = k->slice, low = n * t->coord[k->axis].at;
+/* f(pieces) for the slice's part of the table, at most PIECES at a time. */
+template <class F> void for_each_launch(const sc_task *t, const sc_operands &o, bool keyed, F f) {
+    int64_t n = o.slice, low = n * t->coord[o.axis].at;
     pieces p = {};
-    for (int64_t i = 0; i < sc_segments(k->ntable, keyed); i++) {
-        sc_segment s = sc_segment_at(k->table, i, keyed);
+    for (int64_t i = 0; i < sc_segments(o.ntable, keyed); i++) {
+        sc_segment s = sc_segment_at(o.table, i, keyed);
         int64_t begin = s.begin - low, end = s.end - low;
         p.origin[p.n] = begin;
         begin = begin > 0 ? begin : 0;
@@ -78,89 +79,88 @@ template <class M> SC_DEVICE stretch stretch_of(const pieces &p, int piece, int 
 SC_DEVICE int64_t run_at(const stretch &s, int u) {
     return s.begin + (u * BLOCK + (int)threadIdx.x) * W;
 }
-template <class E> SC_DEVICE void load_run(raw<E, W> *v, const void *p, int64_t at) {
-    v->load((const typename E::type *)p + at);
-}
-template <class E> SC_DEVICE void store_values(void *p, const float *x, int64_t at) {
-    raw<E, W> v;
-    v.put(x);
-    v.store((typename E::type *)p + at);
-}
-template <class E> SC_DEVICE float element(const void *p, int64_t i) {
-    return E::get(((const typename E::type *)p)[i]);
-}
-template <class E> SC_DEVICE void set_element(void *p, int64_t i, float x) {
-    ((typename E::type *)p)[i] = E::put(x);
-}
 
-struct update {
+struct addresses { /* of an update's operands */
     const void *grad;
-    void *master, *m, *v;
+    void *master, *moment[2];
     const void *clip;
     int clip_dtype;
     const int64_t *step;
     const sc_record *record;
-    bool flag;  /* decoupled (adam), nesterov (sgd) */
-    void *wire; /* the master in its dtype, or NULL */
+    bool flag;
+    void *wire; /* or NULL */
     int wire_dtype;
     bool may_skip;
 };
 
 /* Gradients are not finite: the step leaves everything as it was. */
-SC_DEVICE bool skips(const update &a) {
+SC_DEVICE bool skips(const addresses &a) {
     return a.may_skip && load_any(a.clip, a.clip_dtype, 1) != 0;
 }
 
 /* A skipped step leaves the wire shard what it is, the master in its dtype; written all the same: where state streams
  * through the device, what lies there now is not what goes back. */
-template <class P, class M> SC_DEVICE void renew_wire(const pieces &p, const update &a) {
+template <class P, class M> SC_DEVICE void renew_wire(const pieces &p, const addresses &a) {
     for (int tile = blockIdx.x; a.wire && tile < p.tiles; tile += gridDim.x) {
         stretch at = stretch_of<M>(p, piece_of(p, tile), tile);
         for (int64_t i = at.begin + threadIdx.x; i < at.end; i += BLOCK)
-            store_any(a.wire, a.wire_dtype, i, element<P>(a.master, i));
+            store_any(a.wire, a.wire_dtype, i, P::get(((const typename P::type *)a.master)[i]));
     }
 }
 
-/* Moments on their way to memory: of elements [element, element + W) of the piece's parameter, W dividing `element`;
- * and of one element. v: NULL where there is none. */
-SC_DEVICE sc_block words_of(const sc_rounding &d, int64_t element) {
-    uint64_t block = (uint64_t)element / W;
-    sc_block c = {{(uint32_t)block, (uint32_t)(block >> 32), d.a, d.b}};
-    return sc_philox(c, (uint32_t)d.key, (uint32_t)(d.key >> 32));
-}
-template <class M> SC_DEVICE void round_run(const sc_rounding &d, int64_t element, float *m, float *v) {
-    if constexpr (rounds<M>) {
-        static_assert(W == sizeof(sc_block) / sizeof(uint32_t), "a block of Philox serves a run");
-        sc_block words = words_of(d, element);
+/* V elements on their way through registers: W, or one. */
+template <const sc_rule &R, class G, class P, class M, int V> struct run {
+    static constexpr int N = R.moments;
+    raw<G, V> g;
+    raw<P, V> x;
+    raw<M, V> m[2];
+
+    SC_DEVICE void load(const addresses &a, int64_t at) {
+        g.load((const typename G::type *)a.grad + at);
+        x.load((const typename P::type *)a.master + at);
 #pragma unroll
-        for (int k = 0; k < W; k++) {
-            m[k] = sc_round_bf16(m[k], words.w[k]);
-            if (v) v[k] = sc_round_bf16(v[k], words.w[k] >> 16);
+        for (int j = 0; j < N; j++) m[j].load((const typename M::type *)a.moment[j] + at);
+    }
+    /* `element`: number of the first within its parameter, a multiple of V. */
+    SC_DEVICE void update(const addresses &a, int64_t at, const sc_constants &c, const sc_rounding &d,
+                          int64_t element) {
+        float x1[V], m1[2][V];
+#pragma unroll
+        for (int k = 0; k < V; k++) {
+            x1[k] = x.get(k);
+#pragma unroll
+            for (int j = 0; j < N; j++) m1[j][k] = m[j].get(k);
+            R.element(&c, g.get(k), &x1[k], &m1[0][k], &m1[1][k]);
         }
-    }
-}
-template <class M> SC_DEVICE void round_one(const sc_rounding &d, int64_t element, float *m, float *v) {
-    if constexpr (rounds<M>) {
-        sc_block words = words_of(d, element);
-        uint32_t word = words.w[0];
+        if constexpr (rounds<M>) {
+            static_assert(W == sizeof(sc_block) / sizeof(uint32_t), "a block of Philox serves a run");
+            uint64_t block = (uint64_t)element / W;
+            sc_block counter = {{(uint32_t)block, (uint32_t)(block >> 32), d.a, d.b}};
+            sc_block words = sc_philox(counter, (uint32_t)d.key, (uint32_t)(d.key >> 32));
 #pragma unroll
-        for (int k = 1; k < W; k++)
-            if (element % W == k) word = words.w[k];
-        *m = sc_round_bf16(*m, word);
-        if (v) *v = sc_round_bf16(*v, word >> 16);
+            for (int k = 1; k < W; k++)
+                if (V == 1 && element % W == k) words.w[0] = words.w[k];
+#pragma unroll
+            for (int k = 0; k < N * V; k++)
+                m1[k / V][k % V] = sc_round_bf16(m1[k / V][k % V], words.w[k % V] >> 16 * (k / V));
+        }
+        x.put(x1);
+        x.store((typename P::type *)a.master + at);
+#pragma unroll
+        for (int j = 0; j < N; j++) {
+            m[j].put(m1[j]);
+            m[j].store((typename M::type *)a.moment[j] + at);
+        }
+        if (std::is_same_v<P, fp32> && a.wire) store_run<V>(a.wire, a.wire_dtype, at, x1); /* launch sees to fp32 */
     }
-}
-template <class M> SC_DEVICE sc_rounding rounding_of(const update &a, const pieces &p, int piece) {
-    if constexpr (rounds<M>)
-        return sc_rounding_of(a.record, p.key[piece]);
-    else
-        return {};
-}
+};
 
-/* The step's constants are worked out by one thread while the first elements are on their way. */
-template <class G, class P, class M>
-__global__ void __launch_bounds__(BLOCK) adam(const __grid_constant__ pieces p, const __grid_constant__ update a) {
-    __shared__ sc_adam shared;
+/* One thread computes the step's constants. Adam's powers take long, so its first elements are loaded meanwhile; the
+ * other rules load later and need fewer registers. */
+template <const sc_rule &R, class G, class P, class M>
+__global__ void __launch_bounds__(BLOCK) update(const __grid_constant__ pieces p, const __grid_constant__ addresses a) {
+    constexpr bool early = R.moments > 1;
+    __shared__ sc_constants shared;
     bool have = false;
     if (skips(a)) {
         renew_wire<P, M>(p, a);
@@ -169,109 +169,44 @@ __global__ void __launch_bounds__(BLOCK) adam(const __grid_constant__ pieces p, 
     for (int tile = blockIdx.x; tile < p.tiles; tile += gridDim.x) {
         int piece = piece_of(p, tile);
         stretch at = stretch_of<M>(p, piece, tile);
-        raw<G, W> g[U];
-        raw<P, W> x[U];
-        raw<M, W> m[U], v[U];
-        if (at.whole) {
+        run<R, G, P, M, W> runs[U];
+        auto load = [&] {
 #pragma unroll
-            for (int u = 0; u < U; u++) {
-                load_run<G>(&g[u], a.grad, run_at(at, u));
-                load_run<P>(&x[u], a.master, run_at(at, u));
-                load_run<M>(&m[u], a.m, run_at(at, u));
-                load_run<M>(&v[u], a.v, run_at(at, u));
-            }
-        }
+            for (int u = 0; u < U; u++) runs[u].load(a, run_at(at, u));
+        };
+        if (at.whole && early) load();
         if (!have) {
-            if (threadIdx.x == 0) shared = sc_adam_of(a.record, *a.step, load_any(a.clip, a.clip_dtype, 0), a.flag);
+            if (threadIdx.x == 0)
+                shared = R.step(a.record, a.step ? *a.step : 0, load_any(a.clip, a.clip_dtype, 0), a.flag);
             __syncthreads();
             have = true;
         }
-        const sc_adam c = shared;
-        const sc_adam_group s = sc_adam_group_of(a.record, &c, p.group[piece]);
-        const sc_rounding d = rounding_of<M>(a, p, piece);
+        const sc_constants c = R.group(shared, a.record, p.group[piece]);
+        sc_rounding d = {};
+        if constexpr (rounds<M>) d = sc_rounding_of(a.record, p.key[piece]);
+        if (at.whole && !early) load();
         if (at.whole) {
 #pragma unroll
-            for (int u = 0; u < U; u++) {
-                float x1[W], m1[W], v1[W];
-#pragma unroll
-                for (int k = 0; k < W; k++) {
-                    x1[k] = x[u].get(k);
-                    m1[k] = m[u].get(k);
-                    v1[k] = v[u].get(k);
-                    sc_adam_update(&x1[k], &m1[k], &v1[k], g[u].get(k), &c, s);
-                }
-                round_run<M>(d, run_at(at, u) - p.origin[piece], m1, v1);
-                store_values<P>(a.master, x1, run_at(at, u));
-                store_values<M>(a.m, m1, run_at(at, u));
-                store_values<M>(a.v, v1, run_at(at, u));
-                if (a.wire) store_run<W>(a.wire, a.wire_dtype, run_at(at, u), x1);
-            }
+            for (int u = 0; u < U; u++) runs[u].update(a, run_at(at, u), c, d, run_at(at, u) - p.origin[piece]);
         } else {
             for (int64_t i = at.begin + threadIdx.x; i < at.end; i += BLOCK) {
-                float x1 = element<P>(a.master, i), m1 = element<M>(a.m, i), v1 = element<M>(a.v, i);
-                sc_adam_update(&x1, &m1, &v1, element<G>(a.grad, i), &c, s);
-                round_one<M>(d, i - p.origin[piece], &m1, &v1);
-                set_element<P>(a.master, i, x1);
-                set_element<M>(a.m, i, m1);
-                set_element<M>(a.v, i, v1);
-                if (a.wire) store_any(a.wire, a.wire_dtype, i, x1);
+                run<R, G, P, M, 1> one;
+                one.load(a, i);
+                one.update(a, i, c, d, i - p.origin[piece]);
             }
         }
     }
 }
 
-template <class G, class P, class M>
-__global__ void __launch_bounds__(BLOCK) sgd(const __grid_constant__ pieces p, const __grid_constant__ update a) {
-    if (skips(a)) return;
-    sc_sgd c = {load_any(a.clip, a.clip_dtype, 0), a.record->momentum, a.flag, a.m != NULL};
-    for (int tile = blockIdx.x; tile < p.tiles; tile += gridDim.x) {
-        int piece = piece_of(p, tile);
-        const sc_sgd_group s = sc_sgd_group_of(a.record, p.group[piece]);
-        const sc_rounding d = rounding_of<M>(a, p, piece);
-        stretch at = stretch_of<M>(p, piece, tile);
-        if (at.whole) {
-            raw<G, W> g[U];
-            raw<P, W> x[U];
-            raw<M, W> m[U];
-#pragma unroll
-            for (int u = 0; u < U; u++) {
-                load_run<G>(&g[u], a.grad, run_at(at, u));
-                load_run<P>(&x[u], a.master, run_at(at, u));
-                m[u].clear();
-                if (a.m) load_run<M>(&m[u], a.m, run_at(at, u));
-            }
-#pragma unroll
-            for (int u = 0; u < U; u++) {
-                float x1[W], m1[W];
-#pragma unroll
-                for (int k = 0; k < W; k++) {
-                    x1[k] = x[u].get(k);
-                    m1[k] = m[u].get(k);
-                    sc_sgd_update(&x1[k], &m1[k], g[u].get(k), c, s);
-                }
-                round_run<M>(d, run_at(at, u) - p.origin[piece], m1, NULL);
-                store_values<P>(a.master, x1, run_at(at, u));
-                if (a.m) store_values<M>(a.m, m1, run_at(at, u));
-            }
-        } else {
-            for (int64_t i = at.begin + threadIdx.x; i < at.end; i += BLOCK) {
-                float x1 = element<P>(a.master, i), m1 = a.m ? element<M>(a.m, i) : 0;
-                sc_sgd_update(&x1, &m1, element<G>(a.grad, i), c, s);
-                round_one<M>(d, i - p.origin[piece], &m1, NULL);
-                set_element<P>(a.master, i, x1);
-                if (a.m) set_element<M>(a.m, i, m1);
-            }
-        }
-    }
-}
-
-/* f of the dtypes of gradient, master and moments (fp32 or bf16). */
-template <class F> void with_states(const sc_task *t, int grad, int master, int moments, F f) {
-    with_float(t, grad, [&](auto g) {
-        with_float(t, master, [&](auto p) {
-            if (moments == FP32)
+/* f of the dtypes of gradient, master and moments (fp32 or bf16; without any, fp32). */
+template <int MOMENTS, class F> void with_states(const sc_task *t, const sc_operands &o, F f) {
+    with_float(t, o.grad.dtype, [&](auto g) {
+        with_float(t, o.master.dtype, [&](auto p) {
+            if constexpr (MOMENTS == 0)
                 f(g, p, fp32{});
-            else if (moments == BF16)
+            else if (o.moment[0].dtype == FP32)
+                f(g, p, fp32{});
+            else if (o.moment[0].dtype == BF16)
                 f(g, p, bf16{});
             else
                 sc_unsupported(t, "an optimizer", "its moments must be fp32 or bf16");
@@ -279,9 +214,23 @@ template <class F> void with_states(const sc_task *t, int grad, int master, int 
     });
 }
 
-void need_aligned(const sc_task *t, std::initializer_list<const void *> shards) {
-    for (const void *p : shards)
+template <const sc_rule &R> void launch(const sc_task *t, const sc_operands &o) {
+    addresses a = {};
+    a.grad = o.grad.p, a.master = o.master.p, a.moment[0] = o.moment[0].p, a.moment[1] = o.moment[1].p;
+    a.clip = o.coefficient.p, a.clip_dtype = o.coefficient.dtype, a.may_skip = sc_numel(&o.coefficient) > 1;
+    a.step = (const int64_t *)o.step.p, a.record = t->record, a.flag = o.flag;
+    a.wire = o.wire.p, a.wire_dtype = o.wire.dtype;
+    for (const void *p : {a.grad, (const void *)a.master, (const void *)a.moment[0], (const void *)a.moment[1]})
         if (!aligned(p, 16)) sc_unsupported(t, "an optimizer", "its shards must be aligned to 16 bytes");
+    if (a.wire && (o.master.dtype != FP32 || !aligned(a.wire, 16)))
+        sc_unsupported(t, "an optimizer", "it writes an aligned wire shard of an fp32 master");
+    if (R.moments > 1 && o.moment[0].dtype != o.moment[1].dtype)
+        sc_unsupported(t, "an optimizer", "its two moments must have one dtype");
+    with_states<R.moments>(t, o, [&](auto g, auto p, auto m) {
+        for_each_launch(t, o, rounds<decltype(m)>, [&](const pieces &s) {
+            SC_LAUNCH(t, (update<R, decltype(g), decltype(p), decltype(m)>), filling(t, s.tiles), BLOCK, s, a);
+        });
+    });
 }
 
 /* ── sum of squares, clipping ─────────────────────────────────────────────────────────────────────────────────────────
@@ -343,46 +292,17 @@ __global__ void count_one(int64_t *step, const float *coefficient) {
     if (!coefficient || coefficient[1] == 0) *step += 1;
 }
 
-/* k: the args of adam or sgd, but for the moments. */
-template <class K> update update_of(const sc_task *t, const K *k, bool flag) {
-    update a = {};
-    a.grad = k->grad.p;
-    a.master = k->master.p;
-    a.clip = k->coefficient.p, a.clip_dtype = k->coefficient.dtype;
-    a.record = t->record;
-    a.flag = flag;
-    a.may_skip = sc_numel(&k->coefficient) > 1;
-    return a;
-}
-
 } // namespace
 
-SC_KERNEL(adam) {
-    update a = update_of(task, k, k->decoupled != 0);
-    a.m = k->m.p, a.v = k->v.p;
-    a.step = (const int64_t *)k->step.p;
-    if (k->wire.p) a.wire = k->wire.p, a.wire_dtype = k->wire.dtype;
-    need_aligned(task, {a.grad, a.master, a.m, a.v});
-    if (a.wire && (k->master.dtype != FP32 || !aligned(a.wire, 16)))
-        sc_unsupported(task, "adam", "it writes an aligned wire shard of an fp32 master");
-    if (k->m.dtype != k->v.dtype) sc_unsupported(task, "adam", "its two moments must have one dtype");
-    with_states(task, k->grad.dtype, k->master.dtype, k->m.dtype, [&](auto g, auto p, auto e) {
-        for_each_launch(task, k, rounds<decltype(e)>, [&](const pieces &s) {
-            SC_LAUNCH(task, (adam<decltype(g), decltype(p), decltype(e)>), filling(task, s.tiles), BLOCK, s, a);
-        });
-    });
+SC_KERNEL(sgd) {
+    if (k->momentum.p)
+        launch<sc_momentum>(task, sc_sgd_operands(k));
+    else
+        launch<sc_sgd>(task, sc_sgd_operands(k));
 }
 
-SC_KERNEL(sgd) {
-    update a = update_of(task, k, k->nesterov != 0);
-    a.m = k->momentum.p;
-    int moments = a.m ? (int)k->momentum.dtype : (int)FP32;
-    need_aligned(task, {a.grad, a.master, a.m});
-    with_states(task, k->grad.dtype, k->master.dtype, moments, [&](auto g, auto p, auto e) {
-        for_each_launch(task, k, rounds<decltype(e)>, [&](const pieces &s) {
-            SC_LAUNCH(task, (sgd<decltype(g), decltype(p), decltype(e)>), filling(task, s.tiles), BLOCK, s, a);
-        });
-    });
+SC_KERNEL(adam) {
+    launch<sc_adam>(task, sc_adam_operands(k));
 }
 
 SC_KERNEL(count_step) {

@@ -1,4 +1,4 @@
-/* The table of sgd and adam: its rows say which elements of the unit's flat buffer belong to which group.
+/* The table of an optimizer's op: its rows say which elements of the unit's flat buffer belong to which group.
  * Relies on: nothing.
  * Relied on by: sc_optimizer.h, the optimizers of both targets. */
 #ifndef SC_SCHEMA_SEGMENTS_H

@@ -131,10 +131,11 @@ static double stored(int dtype, double x) {
     encode(dtype, bytes, x);
     return decode(dtype, bytes);
 }
-static void adam_on_host(const optimizer_case &c, const sc_adam &rule, int64_t i, double grad, double *w, double *m,
-                         double *v) {
+static void update_on_host(const optimizer_case &c, const sc_rule &rule, sc_constants step, int64_t i, double grad,
+                           double *w, double *m, double *v) {
     float p = (float)*w, a = (float)*m, b = (float)*v;
-    sc_adam_update(&p, &a, &b, (float)grad, &rule, sc_adam_group_of(&record, &rule, group_of(c, i)));
+    sc_constants constants = rule.group(step, &record, group_of(c, i));
+    rule.element(&constants, (float)grad, &p, &a, &b);
     uint32_t word = rounding_word(c, i);
     *w = stored(c.master, p);
     *m = c.moments == BF16 ? sc_round_bf16(a, word) : a;
@@ -161,7 +162,7 @@ static void adam_trial(const optimizer_case &c, bool wide = false) {
     numbers ww = w.x, wm = m.x, wv = v.x, start = w.x, start_m = m.x, start_v = v.x;
     numbers hw = w.x, hm = m.x, hv = v.x; /* as the host's source has it */
     std::vector<int64_t> rows = rows_of(c);
-    sc_adam rule = sc_adam_of(&record, 5, (float)clip.x[0], c.flag);
+    sc_constants step_5 = sc_adam.step(&record, 5, (float)clip.x[0], c.flag);
     double b1 = record.beta1, b2 = record.beta2;
     for (int64_t i = 0; i < n; i++) {
         int group = group_of(c, i);
@@ -172,7 +173,7 @@ static void adam_trial(const optimizer_case &c, bool wide = false) {
         wv[i] = b2 * v.x[i] + (1 - b2) * d * d;
         ww[i] = w.x[i] * (c.flag ? 1 - lr * decay : 1) -
                 lr / (1 - pow(b1, 5)) * wm[i] / (sqrt(wv[i]) / sqrt(1 - pow(b2, 5)) + record.eps);
-        adam_on_host(c, rule, i, g.x[i], &hw[i], &hm[i], &hv[i]);
+        update_on_host(c, sc_adam, step_5, i, g.x[i], &hw[i], &hm[i], &hv[i]);
     }
     /* none, bf16, fp16: the new master, rounded again, where a segment is */
     for (int wire = -1; wire < (wide ? 0 : 2); wire++) {
@@ -222,9 +223,10 @@ static void sgd_trial(const optimizer_case &c, bool momentum) {
     tensor &g = p.random(c.grad, {n}), &w = p.random(c.master, {n}), &b = p.random(c.moments, {n});
     tensor &clip = p.empty(FP32, {1});
     fill(clip, [] { return 0.7; });
-    numbers ww = w.x, wb = b.x, hw = w.x, hb = b.x;
+    numbers ww = w.x, wb = b.x, hw = w.x, hb = b.x, none(1);
     std::vector<int64_t> rows = momentum ? rows_of(c) : c.table;
-    sc_sgd rule = {(float)clip.x[0], record.momentum, c.flag, momentum};
+    const sc_rule &rule = momentum ? sc_momentum : sc_sgd;
+    sc_constants step = rule.step(&record, 0, (float)clip.x[0], c.flag);
     for (int64_t i = 0; i < n; i++) {
         int group = group_of(c, i);
         if (group < 0) continue;
@@ -234,10 +236,7 @@ static void sgd_trial(const optimizer_case &c, bool momentum) {
             d = c.flag ? d + record.momentum * wb[i] : wb[i];
         }
         ww[i] = w.x[i] - record.lr[group] * d;
-        float p = (float)w.x[i], buffer = (float)b.x[i];
-        sc_sgd_update(&p, &buffer, (float)g.x[i], rule, sc_sgd_group_of(&record, group));
-        hw[i] = stored(c.master, p);
-        hb[i] = c.moments == BF16 ? sc_round_bf16(buffer, rounding_word(c, i)) : buffer;
+        update_on_host(c, rule, step, i, g.x[i], &hw[i], &hb[i], &none[0]);
     }
     trial t(name_of(momentum ? "sgd with momentum" : "sgd", c), sc_sgd_args{.grad = g.t,
                                                                             .master = w.t,
