@@ -139,6 +139,18 @@ static void index_built(Autodiff *c) {
     }
 }
 
+/* A rule makes each operand's gradient in its shape and dtype; the gradient of a view's operand may be wide. */
+static void check_rule(const Autodiff *c, const Op *op, const OpParts *d) {
+    for (int k = 0; k < op->nin; k++) {
+        const Adjoint *s = adjoint_of(c, op->in[k]);
+        const Value *made = d->in[k], *of = op->in[k];
+        if (!s || !made) continue;
+        if (!value_same_shape(made, of) || (made->dtype != of->dtype && !(s->wide && made->dtype == s->dtype)))
+            bug(op->src, "the gradient rule of %s makes %s for operand %d, which is %s", op_info[op->kind].name,
+                value_str(c->b.g->arena, made), k, value_str(c->b.g->arena, of));
+    }
+}
+
 static void differentiate(Autodiff *c, Op *op) {
     OpParts d = {0};
     bool reached = false;
@@ -153,11 +165,7 @@ static void differentiate(Autodiff *c, Op *op) {
              "%s has no gradient, and trainable parameters lie upstream of it; put nn.detach around its operand",
              op_info[op->kind].name);
     op_info[op->kind].grad(&c->b, op, &d);
-    for (int k = 0; k < op->nin; k++)
-        if (adjoint_of(c, op->in[k]) && d.in[k] &&
-            (!value_same_shape(d.in[k], op->in[k]) || d.in[k]->dtype != op->in[k]->dtype))
-            bug(op->src, "the gradient rule of %s makes %s for operand %d, which is %s", op_info[op->kind].name,
-                value_str(c->b.g->arena, d.in[k]), k, value_str(c->b.g->arena, op->in[k]));
+    check_rule(c, op, &d);
     index_built(c);
     for (int k = 0; k < op->nin; k++) {
         const Adjoint *s = adjoint_of(c, op->in[k]);
