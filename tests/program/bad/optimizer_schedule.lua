@@ -1,4 +1,4 @@
--- expect: optimizer_schedule\.lua:19: nn.training: optimizer must be optim.SGD, optim.Adam or optim.AdamW
+-- expect: optimizer_schedule\.lua:19: nn.training: optimizer must be optim\.
 local nn, optim = require "nn", require "optim"
 local model = nn.module "Net"
 model.embed = nn.Embedding(16, 4)
