@@ -1,8 +1,9 @@
-/* The optimizers, count_step, sum_squares, clip_coefficient: on this rank's slice of a unit's flat buffer. With a loss
- * scale gradients are its multiples: the norm is of them over the scale, and the coefficient undoes it. Where a
- * gradient is not finite the coefficient's second element says that nothing is to be written. Relies on: kernel.h,
- * sc_optimizer.h (update rules, rounding); learning rates and coefficients in the record. Relied on by: generated code.
+/* The optimizers, count_step, sum_squares, clip_coefficient: on this rank's slice of a unit's flat buffer.
+ * Relies on: kernel.h, sc_optimizer.h (update rules, rounding); learning rates and coefficients in the record.
+ * Relied on by: generated code.
  *
+ * With a loss scale gradients are its multiples: the norm is of them over the scale, and the coefficient undoes it.
+ * Where a gradient is not finite the coefficient's second element says that nothing is to be written.
  * A segment covers flat offsets; this rank holds [s·n, s·n + n), n = slice, s its place on the axis. sum_squares:
  * blocks of 4096 elements, added up in order. clip: norm = √Σ, coefficient = min(1, clip / (norm + 1e-6)), over the
  * scale. */

@@ -93,7 +93,7 @@ class Builder:
         options = dict(about["options"], **more)
         if "batch" in options:
             options["batch"] //= world
-        folder = os.path.join(self.work, name)
+        folder = os.path.join(self.work, name + ".model")
         os.makedirs(folder, exist_ok=True)
         self.model(name, op_cases.model_file(about["model"], folder), world, options)
 
