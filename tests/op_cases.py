@@ -23,6 +23,7 @@ Relies on: python3's standard library; torch where a `torch` is called. Relied o
 test_gradients.py, test_ops.py, gpu/build.py."""
 import collections
 import inspect
+import math
 import os
 import re
 import shutil
@@ -158,15 +159,20 @@ def model_file(file, folder):
 
 
 # ── what several rows use ────────────────────────────────────────────────────────────────────────────────────────────────
-def torch_attention(q, k, v, causal=False, scale=None, documents=None):
-    """q [B,S,H,D], k and v [B,T,Hkv,D], as shardc lays them out."""
+def torch_attention(q, k, v, causal=False, scale=None, documents=None, window=None, softcap=None):
+    """q [B,S,H,D], k and v [B,T,Hkv,D], as shardc lays them out. A row that sees no key gives zeros."""
     import torch
     q, k, v = (t.transpose(1, 2) for t in (q, k, v))
     k, v = (t.repeat_interleave(q.shape[1] // t.shape[1], 1) for t in (k, v))
-    mask = None
+    i, j = torch.arange(q.shape[2])[:, None], torch.arange(k.shape[2])[None]
+    left, right = window or (math.inf, math.inf)
+    seen = ((i - j <= left) & (j - i <= (0 if causal else right)))[None, None]
     if documents is not None:
-        mask = (documents[:, :, None] == documents[:, None, :]).tril()[:, None]
-    return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal and mask is None, scale=scale).transpose(1, 2)
+        seen = seen & (documents[:, :, None] == documents[:, None, :])[:, None]
+    score = q @ k.transpose(-1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    score = softcap * torch.tanh(score / softcap) if softcap else score
+    power = (score - score.detach().amax(-1, True)).exp() * seen
+    return (power / power.sum(-1, True).clamp(min=1e-30) @ v).transpose(1, 2)
 
 
 def torch_rope(x, theta, positions=None, scaling=None):
@@ -269,7 +275,19 @@ case("attention_causal", **QKV, large=LONG, lua="nn.attention { q = q, k = k, v 
 case("attention_full", **QKV, large=LONG, lua="nn.attention { q = q, k = k, v = v, scale = 0.3 }", torch=lambda q, k, v: torch_attention(q, k, v, scale=0.3))
 case("attention_cross", q=(2, 5, 2, 6), k=(2, 9, 2, 6), v=(2, 9, 2, 6), lua="nn.attention { q = q, k = k, v = v }", torch=torch_attention)
 case("attention_documents", **QKV, lua="nn.attention { q = q, k = k, v = v, causal = true, documents = documents }",
-     torch=lambda q, k, v, documents: torch_attention(q, k, v, documents=documents))
+     torch=lambda q, k, v, documents: torch_attention(q, k, v, causal=True, documents=documents))
+case("attention_window", **QKV, large=LONG, lua="nn.attention { q = q, k = k, v = v, causal = true, window = { 2, 0 } }",
+     torch=lambda q, k, v: torch_attention(q, k, v, causal=True, window=(2, 0)))
+case("attention_window_both", **QKV, large={n: (2, 200, *s[2:]) for n, s in LONG.items()}, lua="nn.attention { q = q, k = k, v = v, window = { 3, 1 } }",
+     torch=lambda q, k, v: torch_attention(q, k, v, window=(3, 1)))
+case("attention_window_cross", q=(2, 9, 2, 6), k=(2, 5, 2, 6), v=(2, 5, 2, 6), large={"q": (2, 150, 2, 16), "k": (2, 70, 2, 16), "v": (2, 70, 2, 16)},
+     lua="nn.attention { q = q, k = k, v = v, window = { 2, math.huge } }", torch=lambda q, k, v: torch_attention(q, k, v, window=(2, math.inf)))
+case("attention_softcap", **QKV, large=LONG, lua="nn.attention { q = q, k = k, v = v, causal = true, scale = 0.7, softcap = 1.5 }",
+     torch=lambda q, k, v: torch_attention(q, k, v, causal=True, scale=0.7, softcap=1.5))
+case("attention_window_softcap_documents", **QKV, lua="""
+return nn.attention { q = q, k = k, v = v, causal = true, window = { 2, 0 }, softcap = 1.5, documents = documents }
+""", torch=lambda q, k, v, documents: torch_attention(q, k, v, causal=True, window=(2, 0), softcap=1.5, documents=documents))
+case("attention_window_softcap_dropout", **QKV, large=LONG, lua="nn.attention { q = q, k = k, v = v, window = { 9, 4 }, softcap = 2, dropout = 0.3 }")
 case("attention_dropout", **QKV, lua="nn.attention { q = q, k = k, v = v, causal = true, dropout = 0.3 }")
 # products that become one (QKV fusion): queries, keys and values, of which the last are not turned
 case("joined_heads", x=(2, 5, 16), v=(8, 16), q=(16, 16), k=(8, 16), cv=(8,), cq=(16,), ck=(8,), lua="""

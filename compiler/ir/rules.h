@@ -51,8 +51,9 @@ Cost rule_traffic(const Op *op, double flops); /* all operands read, all results
 typedef struct {
     const Value *q, *k, *v, *documents; /* documents: NULL where there are none */
     int64_t document_length;
-    double dropout;
+    double dropout, softcap;
     bool causal;
+    int64_t left, right; /* keys before and after a query that it sees; -1: all */
 } Attention;
 Attention rule_attention(const Op *op); /* what attention and attention_grad both have */
 /* CUDA: is it cuDNN's, as attention_cudnn.h has it? Else kernels of our own compute it. */

@@ -4,6 +4,8 @@
 #include "patterns.h"
 #include "rules.h"
 
+#include <math.h>
+
 /* ── matmul ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
 typedef struct {
     bool ta, tb;
@@ -206,9 +208,20 @@ Cost cost_embedding(const Op *op) {
 
 /* ── attention ───────────────────────────────────────────────────────────────────────────────────────────────────── */
 Attention rule_attention(const Op *op) {
-    return (Attention){OPERAND_OF(op, q),         OPERAND_OF(op, k),           OPERAND_OF(op, v),
-                       OPERAND_OF(op, documents), INT_OF(op, document_length), FLOAT_OF(op, dropout),
-                       INT_OF(op, causal) != 0};
+    return (Attention){.q = OPERAND_OF(op, q),
+                       .k = OPERAND_OF(op, k),
+                       .v = OPERAND_OF(op, v),
+                       .documents = OPERAND_OF(op, documents),
+                       .document_length = INT_OF(op, document_length),
+                       .dropout = FLOAT_OF(op, dropout),
+                       .softcap = FLOAT_OF(op, softcap),
+                       .causal = INT_OF(op, causal) != 0,
+                       .left = INT_OF(op, before) - 1,
+                       .right = INT_OF(op, after) - 1};
+}
+
+static bool has_window(Attention x) {
+    return x.left >= 0 || (!x.causal && x.right >= 0);
 }
 
 void rule_assume_documents(Op *op, int64_t length) {
@@ -224,7 +237,7 @@ bool rule_attention_is_cudnn(const Op *op) {
     Attention x = rule_attention(op);
     int64_t size = x.q->shape[3];
     return dtype_size(x.q->dtype) == 2 && size % 8 == 0 && size <= 256 && x.q->shape[1] >= 64 && x.k->shape[1] >= 64 &&
-           !x.documents && !(x.dropout > 0);
+           !x.documents && !(x.dropout > 0) && !(x.softcap > 0) && !has_window(x);
 }
 
 static const char *qkv_str(Graph *g, const Value *q, const Value *k, const Value *v) {
@@ -256,6 +269,8 @@ static void check_attention(Graph *g, const Op *op, Attention x) {
                   (long long)q->shape[1], (long long)k->shape[1]);
     if (!(x.dropout >= 0 && x.dropout < 1))
         rule_fail(g, op, "dropout %g: it must be at least 0 and below 1", x.dropout);
+    if (!(x.softcap >= 0)) rule_fail(g, op, "softcap %g: it must be positive, or 0 for none", x.softcap);
+    if (x.left < -1 || x.right < -1) rule_fail(g, op, "a window must not be negative");
     if (!d) return;
     rule_need_int32(g, op, d, "the documents");
     if (d->dims != 2 || d->shape[0] != q->shape[0] || d->shape[1] != q->shape[1])
@@ -275,11 +290,12 @@ void infer_attention(Graph *g, Op *op) {
 }
 
 void grad_attention(Builder *b, Op *op, OpParts *d) {
-    const Op *grad = BUILD(b, attention_grad, .g = d->attention.o, .q = op->attention.q, .k = op->attention.k,
-                           .v = op->attention.v, .o = op->attention.o, .lse = op->attention.lse,
-                           .documents = op->attention.documents, .causal = op->attention.causal,
-                           .key = op->attention.key, .document_length = op->attention.document_length,
-                           .scale = op->attention.scale, .dropout = op->attention.dropout);
+    const Op *grad = BUILD(
+        b, attention_grad, .g = d->attention.o, .q = op->attention.q, .k = op->attention.k, .v = op->attention.v,
+        .o = op->attention.o, .lse = op->attention.lse, .documents = op->attention.documents,
+        .causal = op->attention.causal, .before = op->attention.before, .after = op->attention.after,
+        .softcap = op->attention.softcap, .key = op->attention.key, .document_length = op->attention.document_length,
+        .scale = op->attention.scale, .dropout = op->attention.dropout);
     d->attention.q = grad->attention_grad.dq;
     d->attention.k = grad->attention_grad.dk;
     d->attention.v = grad->attention_grad.dv;
@@ -293,6 +309,15 @@ void infer_attention_grad(Graph *g, Op *op) {
     rule_out_like(g, op, &op->attention_grad.dv, x.v);
 }
 
+/* Keys that a query sees, in the mean over `queries` of them: of keys i - left to i + right those that there are. */
+static double mean_window(Attention x, double queries, double keys) {
+    double right = x.causal ? 0 : x.right < 0 ? keys : (double)x.right, left = x.left < 0 ? queries : (double)x.left;
+    double cut = fmin(fmax(keys - right - 1, 0), queries); /* queries whose right end lies before the last key */
+    double ends = cut * (right + 1) + cut * (cut - 1) / 2 + (queries - cut) * keys;
+    double late = fmax(queries - 1 - left, 0); /* queries whose left end lies behind the first key */
+    return fmax(ends - late * (late + 1) / 2, 0) / queries;
+}
+
 /* Two products forward, five backward; causal attention has half of the pairs. Documents are as long as
  * document_length says, or as their row; a query then has so many keys. Variants: "own" of 16-bit operands that cuDNN
  * does not compute. */
@@ -303,13 +328,15 @@ Cost cost_attention(const Op *op) {
     double heads = (double)x.q->shape[2], key_heads = (double)x.k->shape[2], size = (double)x.q->shape[3];
     int64_t length = x.document_length;
     if (x.documents && length > 0 && keys > (double)length) keys = (double)length;
-    double pairs = batch * heads * queries * keys / (causal ? 2 : 1);
+    double seen = has_window(x) ? mean_window(x, fmin(queries, keys), keys) : keys / (causal ? 2 : 1);
+    double pairs = batch * heads * queries * seen;
     Cost c = rule_traffic(op, (backward ? 10 : 4) * pairs * size);
     c.model_flops = (backward ? 8 : 4) * pairs * size;
-    c.model_flops_full = causal ? 2 * c.model_flops : c.model_flops;
+    c.model_flops_full = causal && !has_window(x) ? 2 * c.model_flops : c.model_flops;
     bool own = dtype_size(x.q->dtype) == 2 && !rule_attention_is_cudnn(op);
-    snprintf(c.variant, sizeof c.variant, "%s%s%s%s%s", dtype_name(x.q->dtype), own ? " own" : "",
-             causal ? " causal" : "", x.documents ? " documents" : "", x.dropout > 0 ? " dropout" : "");
+    snprintf(c.variant, sizeof c.variant, "%s%s%s%s%s%s%s", dtype_name(x.q->dtype), own ? " own" : "",
+             causal ? " causal" : "", x.documents ? " documents" : "", x.dropout > 0 ? " dropout" : "",
+             has_window(x) ? " window" : "", x.softcap > 0 ? " softcap" : "");
     memcpy(c.key, (double[]){batch, heads, key_heads, queries, keys, size}, 6 * sizeof *c.key);
     c.nkey = 6;
     /* bench/results/2026-11-26-h100-times.md: products are bound by the clock from 0.85 of the peak on, cuDNN from

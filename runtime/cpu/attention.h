@@ -12,27 +12,44 @@ enum { TILE = SC_CPU_ATTENTION_QUERIES, KEYS = SC_CPU_ATTENTION_KEYS }; /* queri
 typedef struct {
     const sc_tensor *q, *k, *v, *documents; /* documents: NULL: none */
     int64_t batch, queries, keys, heads, kv_heads, size;
-    int causal;
-    real scale;
+    int64_t left, right; /* query i sees keys i - left to i + right; -1: all */
+    real scale, softcap; /* softcap: 0: none */
     sc_dropping drop;
     int dropping;
     real *work; /* this part's panels */
 } attention;
 
-/* a: operands, causal and scale, the rest to be filled in. */
-attention attention_of(const sc_task *task, attention a, double dropout, int64_t key);
+/* k: the args of attention or attention_grad. */
+#define attention_of(task, k)                                                                                          \
+    attention_filled(task,                                                                                             \
+                     (attention){.q = &(k)->q,                                                                         \
+                                 .k = &(k)->k,                                                                         \
+                                 .v = &(k)->v,                                                                         \
+                                 .documents = sc_given(&(k)->documents),                                               \
+                                 .left = (k)->before - 1,                                                              \
+                                 .right = (k)->causal ? 0 : (k)->after - 1,                                            \
+                                 .scale = (real)(k)->scale,                                                            \
+                                 .softcap = (real)(k)->softcap,                                                        \
+                                 .dropping = (k)->dropout > 0},                                                        \
+                     (k)->dropout, (k)->key)
+attention attention_filled(const sc_task *task, attention a, double dropout, int64_t key);
 
 /* `rows` rows of t[b, i0.., h, :] as reals: in place, or converted into the panel. */
 const real *attention_rows(const sc_tensor *t, int64_t b, int64_t i0, int64_t rows, int64_t h, int64_t *ld,
                            real *panel);
 void attention_store(const sc_tensor *t, int64_t b, int64_t i0, int64_t rows, int64_t h, const real *panel);
 
-/* One past the last key that one of queries i0.. i0+rows may see. */
+/* The first tile of keys, and one past the last key, that one of queries i0.. i0+rows may see. */
+static inline int64_t attention_begin(const attention *a, int64_t i0) {
+    return sc_max(0, i0 - a->left) / KEYS * KEYS;
+}
 static inline int64_t attention_end(const attention *a, int64_t i0, int64_t rows) {
-    return a->causal ? sc_min(a->keys, i0 + rows) : a->keys;
+    return sc_min(a->keys, i0 + rows + a->right);
 }
 /* Whether some query of the tile may share a document with some key of it. */
 int attention_meets(const attention *a, int64_t b, int64_t i0, int64_t rows, int64_t j0, int64_t cols);
+/* Scores, capped; where slope is given, what the cap's slope is there. */
+void attention_cap(const attention *a, int64_t cols, real *score, real *slope);
 /* Sets the scores of keys j0.. that query i must not see to -inf. */
 void attention_mask(const attention *a, int64_t b, int64_t i, int64_t j0, int64_t cols, real *score);
 /* to = x · dropout mask of query i's keys j0... */

@@ -5,18 +5,20 @@
  * A part takes whole tiles of queries and walks over tiles of keys with the running maximum m and sum l of each row
  * (Milakov and Gimelshein 2018; Dao et al. 2022): scores by sgemm, p = e^(score - m), and where m grows, what was
  * summed so far is scaled by e^(m_old - m_new). Tiles have a fixed size and order, so bits do not depend on the number
- * of parts. Query i sees key j if j <= i (causal) and document[i] = document[j]. Query head h reads key head h / (H /
- * Hkv). Dropout draws word (h·S + i)·T' + j of sample b, T' = T rounded up to four. */
+ * of parts. Query i sees key j if i - left <= j <= i + right and document[i] = document[j]; tiles that no query sees
+ * are passed over. Query head h reads key head h / (H / Hkv). Dropout draws word (h·S + i)·T' + j of sample b, T' = T
+ * rounded up to four. */
 #include "attention.h"
 
-attention attention_of(const sc_task *task, attention a, double dropout, int64_t key) {
+attention attention_filled(const sc_task *task, attention a, double dropout, int64_t key) {
     a.batch = a.q->shape[0];
     a.queries = a.q->shape[1];
     a.heads = a.q->shape[2];
     a.size = a.q->shape[3];
     a.keys = a.k->shape[1];
     a.kv_heads = a.k->shape[2];
-    a.dropping = dropout > 0;
+    if (a.left < 0) a.left = a.queries;
+    if (a.right < 0) a.right = a.keys;
     if (a.dropping) a.drop = sc_dropping_of(task, dropout, (uint64_t)key);
     return a;
 }
@@ -54,9 +56,17 @@ int attention_meets(const attention *a, int64_t b, int64_t i0, int64_t rows, int
     return low[0] <= high[1] && low[1] <= high[0];
 }
 
+void attention_cap(const attention *a, int64_t cols, real *score, real *slope) {
+    for (int64_t j = 0; j < cols; j++) {
+        real t = sc_tanh(score[j] / a->softcap);
+        score[j] = a->softcap * t;
+        if (slope) slope[j] = 1 - t * t;
+    }
+}
+
 void attention_mask(const attention *a, int64_t b, int64_t i, int64_t j0, int64_t cols, real *score) {
-    if (a->causal)
-        for (int64_t j = sc_max(0, i + 1 - j0); j < cols; j++) score[j] = -(real)INFINITY;
+    for (int64_t j = sc_max(0, i + a->right + 1 - j0); j < cols; j++) score[j] = -(real)INFINITY;
+    for (int64_t j = 0; j < sc_min(cols, i - a->left - j0); j++) score[j] = -(real)INFINITY;
     if (!a->documents) return;
     int32_t own = *document_of(a, b, i);
     int64_t step = a->documents->stride[1];
@@ -100,7 +110,7 @@ static void forward_tile(const sc_task *task, const attention *a, panels *p, int
     }
     memset(p->o, 0, (size_t)(rows * size) * sizeof(real));
     int64_t end = attention_end(a, i0, rows);
-    for (int64_t j0 = 0; j0 < end; j0 += KEYS) {
+    for (int64_t j0 = attention_begin(a, i0); j0 < end; j0 += KEYS) {
         int64_t cols = sc_min(KEYS, end - j0);
         if (!attention_meets(a, b, i0, rows, j0, cols)) continue;
         const real *k = attention_rows(a->k, b, j0, cols, kv, &ldk, p->k);
@@ -108,6 +118,7 @@ static void forward_tile(const sc_task *task, const attention *a, panels *p, int
         sc_gemm(0, 1, rows, cols, size, a->scale, q, ldq, k, ldk, 0, p->score, KEYS);
         for (int64_t r = 0; r < rows; r++) {
             real *score = p->score + r * KEYS;
+            if (a->softcap > 0) attention_cap(a, cols, score, NULL);
             attention_mask(a, b, i0 + r, j0, cols, score);
             soften(a, p, r, cols);
             if (a->dropping) attention_drop(a, task, b, h, i0 + r, j0, cols, score, score);
@@ -129,14 +140,7 @@ static void finish_tile(const attention *a, panels *p, const sc_tensor *o, const
 }
 
 SC_KERNEL(attention) {
-    attention a = attention_of(task,
-                               (attention){.q = &k->q,
-                                           .k = &k->k,
-                                           .v = &k->v,
-                                           .documents = sc_given(&k->documents),
-                                           .causal = k->causal != 0,
-                                           .scale = (real)k->scale},
-                               k->dropout, k->key);
+    attention a = attention_of(task, k);
     panels p;
     p.q = (real *)((char *)k->work.p + task->part * sc_cpu_attention_bytes(a.size, sizeof(real)));
     p.k = p.q + TILE * a.size;

@@ -3,7 +3,8 @@
  * Relied on by: generated code.
  *
  * With p = e^(score - lse), m the dropout mask (with its 1/(1-p)), delta_i = Σ_d go·o (Dao et al. 2022):
- *   dv = (p·m)ᵀ go,  dp = (go vᵀ)·m,  ds = p·(dp - delta)·scale,  dq = ds k,  dk = dsᵀ q.
+ *   dv = (p·m)ᵀ go,  dp = (go vᵀ)·m,  ds = p·(dp - delta)·scale·slope,  dq = ds k,  dk = dsᵀ q,
+ * with the slope 1 - tanh² of a capped score, else 1.
  * A part takes whole key heads: it walks over their query heads, tiles of queries, tiles of keys, in this order, and
  * adds dk and dv up in its workspace, where they stay in real until they are rounded once. No two parts meet in a sum.
  */
@@ -49,14 +50,15 @@ static void row_statistics(const attention *a, panels *p, const sc_tensor *go, c
 static void row_grad(const sc_task *task, const attention *a, panels *p, int64_t b, int64_t h, int64_t i, int64_t r,
                      int64_t j0, int64_t cols) {
     real *power = p->p + r * KEYS, *ds = p->ds + r * KEYS, lse = p->lse[r], delta = p->delta[r], scale = a->scale;
-    real mask[KEYS];
-    for (int64_t j = 0; j < cols; j++) mask[j] = 1;
+    real mask[KEYS], slope[KEYS];
+    for (int64_t j = 0; j < cols; j++) mask[j] = slope[j] = 1;
+    if (a->softcap > 0) attention_cap(a, cols, power, slope);
     if (a->dropping) attention_drop(a, task, b, h, i, j0, cols, mask, mask);
     attention_mask(a, b, i, j0, cols, power);
     if (lse == -(real)INFINITY) lse = 0; /* a row that sees nothing: all scores are -inf */
     for (int64_t j = 0; j < cols; j++) {
         real x = sc_exp(power[j] - lse);
-        ds[j] = x * (ds[j] * mask[j] - delta) * scale;
+        ds[j] = x * (ds[j] * mask[j] - delta) * scale * slope[j];
         power[j] = x * mask[j];
     }
 }
@@ -69,7 +71,7 @@ static void backward_tile(const sc_task *task, const sc_attention_grad_args *arg
     row_statistics(a, p, &args->g, &args->o, &args->lse, b, h, i0, rows);
     memset(p->dq, 0, (size_t)(rows * size) * sizeof(real));
     int64_t end = attention_end(a, i0, rows);
-    for (int64_t j0 = 0; j0 < end; j0 += KEYS) {
+    for (int64_t j0 = attention_begin(a, i0); j0 < end; j0 += KEYS) {
         int64_t cols = sc_min(KEYS, end - j0);
         if (!attention_meets(a, b, i0, rows, j0, cols)) continue;
         const real *k = attention_rows(a->k, b, j0, cols, kv, &ldk, p->k);
@@ -85,14 +87,7 @@ static void backward_tile(const sc_task *task, const sc_attention_grad_args *arg
 }
 
 SC_KERNEL(attention_grad) {
-    attention a = attention_of(task,
-                               (attention){.q = &k->q,
-                                           .k = &k->k,
-                                           .v = &k->v,
-                                           .documents = sc_given(&k->documents),
-                                           .causal = k->causal != 0,
-                                           .scale = (real)k->scale},
-                               k->dropout, k->key);
+    attention a = attention_of(task, k);
     panels p = panels_of(task, &k->work, &a);
     int64_t group = a.heads / a.kv_heads;
     sc_range mine = sc_share(task, a.batch * a.kv_heads, 1);

@@ -1,5 +1,5 @@
 /* What the two halves of attention share: operands, tiles in shared memory, products of tiles, masks, dropout.
- * Relies on: mma.h, schema/philox.h.
+ * Relies on: mma.h, attention_cudnn.h (what is a window), schema/philox.h.
  * Relied on by: k_attention.cu, k_attention_grad.cu.
  *
  * A tile is some rows (queries or keys) of one head in shared memory, D elements wide: the head size rounded up, the
@@ -13,9 +13,12 @@
 #ifndef SC_CUDA_ATTENTION_H
 #define SC_CUDA_ATTENTION_H
 
+#include "attention_cudnn.h"
 #include "mma.h"
 
 #include "../schema/philox.h"
+
+#include <algorithm>
 
 struct rows_of { /* a tensor [B, S, H, D]; strides in elements, that of D is 1 */
     void *p;
@@ -29,7 +32,10 @@ struct attention {
     int64_t document_batch, document_row;
     float *lse, *delta;                                   /* [B, H, S] */
     int batch, queries, keys, heads, group, size, causal; /* group: query heads of one key head */
-    float scale;
+    int left, right; /* query i sees keys i - left to i + right */
+    float scale, softcap; /* softcap: 0: none */
+    float unit; /* by which a score is multiplied: |scale|, 1 where it is capped */
+    bool more; /* a window or a cap: the kernels with MORE */
     const sc_record *record; /* on the device */
     uint64_t key;            /* of dropout */
     uint32_t threshold;      /* a word below it drops */
@@ -77,7 +83,12 @@ template <class K> attention attention_of(const sc_task *task, const K *k) {
     a.keys = (int)k->k.shape[1];
     a.group = a.heads / (int)k->k.shape[2];
     a.causal = k->causal != 0;
+    a.left = (int)(k->before > 0 ? std::min<int64_t>(k->before - 1, a.queries) : a.queries);
+    a.right = a.causal ? 0 : (int)(k->after > 0 ? std::min<int64_t>(k->after - 1, a.keys) : a.keys);
     a.scale = (float)k->scale;
+    a.softcap = (float)k->softcap;
+    a.unit = a.softcap > 0 ? 1 : fabsf(a.scale);
+    a.more = a.softcap > 0 || sc_has_window(a.causal, k->before, k->after);
     a.record = task->record;
     a.key = (uint64_t)k->key;
     a.drops = k->dropout > 0;
@@ -171,9 +182,19 @@ SC_DEVICE bool meet(span x, span y) {
     return x.low <= y.high && y.low <= x.high;
 }
 
-/* The last key that query i sees, documents aside. */
-SC_DEVICE int last_seen(const attention &a, int i) {
+/* The first and the last key that query i sees, documents aside. */
+template <bool MORE> SC_DEVICE int first_seen(const attention &a, int i) {
+    return MORE ? max(0, i - a.left) : 0;
+}
+template <bool MORE> SC_DEVICE int last_seen(const attention &a, int i) {
+    if (MORE) return min(i + a.right, a.keys - 1);
     return a.causal ? min(i, a.keys - 1) : a.keys - 1;
+}
+/* A product of q and k, scaled and capped; slope: what the cap's is there. */
+SC_DEVICE float capped(const attention &a, float s, float &slope) {
+    float t = sc_tanh(s * a.scale / a.softcap);
+    slope = fmaf(-t, t, 1.0f);
+    return a.softcap * t;
 }
 /* The document of row i of `limit`; 0 where there are none, so that all are equal. */
 SC_DEVICE int document_of(const attention &a, int b, int i, int limit) {

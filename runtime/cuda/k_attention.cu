@@ -6,12 +6,11 @@
  * each row (Milakov and Gimelshein 2018; Dao et al. 2022; the shape of the loop is that of FlashAttention-2, Dao 2023):
  *   s = q kᵀ,  m' = max(m, max s),  p = e^(scale (s - m')),  l = l e^(scale (m - m')) + Σ p,  o = o e^(..) + mask(p) v,
  *   at the end  o / (l (1 - dropout)),  lse = scale m + log l.
- * Query i sees key j if j <= i (causal) and document[i] = document[j]. Query head h reads key head h / (H / Hkv).
- * Tiles of keys that no query of the block sees are passed over: they would add zeros. While scores are multiplied, v
- * is on its way; while v is, the next k. All this is for what cuDNN does not compute (attention_cudnn.h). */
+ * Query i sees key j if i - left <= j <= i + right and document[i] = document[j]. With a soft cap
+ * s = cap tanh(s / cap). Query head h reads key head h / (H / Hkv). Tiles of keys that no query of the block sees are
+ * passed over: they would add zeros. While scores are multiplied, v is on its way; while v is, the next k. All this is
+ * for what cuDNN does not compute (attention_cudnn.h). */
 #include "attention.h"
-
-#include "attention_cudnn.h"
 
 template <int MT_, int KEYS_> struct forward_shape {
     static constexpr int MT = MT_, KEYS = KEYS_, QUERIES = 64 * MT; /* 4 warps of MT 16-row tiles */
@@ -29,8 +28,8 @@ struct walk {
     int step, end;
     span queries;
 };
-SC_DEVICE walk walk_of(const attention &a, int b, int i0, int rows, int step) {
-    walk w = {step, a.causal ? min(a.keys, i0 + rows) : a.keys, {0, 0}};
+template <bool MORE> SC_DEVICE walk walk_of(const attention &a, int b, int i0, int rows, int step) {
+    walk w = {step, last_seen<MORE>(a, i0 + rows - 1) + 1, {0, 0}};
     if (a.documents) w.queries = document_span(a, b, i0, min(i0 + rows, a.queries));
     return w;
 }
@@ -77,14 +76,17 @@ template <int MT, int NT, int CT> SC_DEVICE void soften(state<MT, CT> &w, float 
 }
 
 /* Sets to -inf what must not be seen. i: this warp's first query, j: the tile's first key. */
-template <int MT, int NT>
+template <bool MORE, int MT, int NT>
 SC_DEVICE void hide(const attention &a, float (&s)[MT][NT][4], int i, int j, const int (&own)[MT][2],
                     const int32_t *documents) {
-    int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3, last[MT][2];
+    int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3, first[MT][2], last[MT][2];
 #pragma unroll
     for (int m = 0; m < MT; m++)
 #pragma unroll
-        for (int half = 0; half < 2; half++) last[m][half] = last_seen(a, i + m * 16 + half * 8 + g) - j - 2 * t;
+        for (int half = 0; half < 2; half++) {
+            first[m][half] = first_seen<MORE>(a, i + m * 16 + half * 8 + g) - j - 2 * t;
+            last[m][half] = last_seen<MORE>(a, i + m * 16 + half * 8 + g) - j - 2 * t;
+        }
 #pragma unroll
     for (int n = 0; n < NT; n++)
 #pragma unroll
@@ -94,10 +96,20 @@ SC_DEVICE void hide(const attention &a, float (&s)[MT][NT][4], int i, int j, con
             for (int m = 0; m < MT; m++)
 #pragma unroll
                 for (int half = 0; half < 2; half++) {
-                    bool seen = n * 8 + e <= last[m][half] && d == own[m][half];
+                    bool seen = n * 8 + e <= last[m][half] && d == own[m][half] && (!MORE || n * 8 + e >= first[m][half]);
                     s[m][n][2 * half + e] = seen ? s[m][n][2 * half + e] : -INFINITY;
                 }
         }
+}
+
+template <int MT, int NT> SC_DEVICE void cap(const attention &a, float (&s)[MT][NT][4]) {
+    float slope;
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int n = 0; n < NT; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) s[m][n][e] = capped(a, s[m][n][e], slope);
 }
 
 template <int MT, int NT> SC_DEVICE void drop(const dropper &d, float (&s)[MT][NT][4], int i, int j) {
@@ -126,12 +138,12 @@ SC_DEVICE void finish(const attention &a, state<MT, CT> &w, float (&factor)[MT][
             float most = w.most[m][half];
             if (t == 0 && row < a.queries)
                 a.lse[((int64_t)b * a.heads + h) * a.queries + row] =
-                    most == -INFINITY ? -INFINITY : fmaf(most, fabsf(a.scale), logf(sum));
+                    most == -INFINITY ? -INFINITY : fmaf(most, a.unit, logf(sum));
         }
 }
 
-template <class E, int D, bool DROP>
-__global__ void __launch_bounds__(128, D <= 64 && !DROP ? 3 : 2) forward(const __grid_constant__ attention a) {
+template <class E, int D, bool DROP, bool MORE>
+__global__ void __launch_bounds__(128, D <= 64 && !DROP && !MORE ? 3 : 2) forward(const __grid_constant__ attention a) {
     using F = forward_of<D>;
     constexpr int MT = F::MT, KEYS = F::KEYS, NT = KEYS / 8, CT = D / 8;
     SC_SHARED(shared);
@@ -141,8 +153,8 @@ __global__ void __launch_bounds__(128, D <= 64 && !DROP ? 3 : 2) forward(const _
     int h = blockIdx.x / tiles % a.heads, b = blockIdx.x / tiles / a.heads, kv = h / a.group;
     if (a.causal) tile = tiles - 1 - tile; /* the longest first */
     int i0 = tile * F::QUERIES, r0 = (threadIdx.x >> 5) * 16 * MT, i = i0 + r0, g = threadIdx.x >> 2 & 7;
-    float unit = fmaxf(fabsf(a.scale) * 1.4426950408889634f, 1e-30f); /* not 0: what is hidden is -inf times this */
-    walk w = walk_of(a, b, i0, F::QUERIES, KEYS);
+    float unit = fmaxf(a.unit * 1.4426950408889634f, 1e-30f); /* not 0: what is hidden is -inf times this */
+    walk w = walk_of<MORE>(a, b, i0, F::QUERIES, KEYS);
     dropper d = DROP ? dropper_of(a, b, h) : dropper{};
     state<MT, CT> x;
     int own[MT][2];
@@ -158,7 +170,7 @@ __global__ void __launch_bounds__(128, D <= 64 && !DROP ? 3 : 2) forward(const _
             for (int n = 0; n < CT; n++) x.o[m][n][2 * half] = x.o[m][n][2 * half + 1] = 0;
         }
 
-    int j = reach(a, w, b, 0), parity = 0;
+    int j = reach(a, w, b, first_seen<MORE>(a, i0) / KEYS * KEYS), parity = 0;
     load_tile<E, D, F::QUERIES, 128>(sq, a.q, b, i0, h, a.queries, a.size);
     if (j < w.end) {
         load_tile<E, D, KEYS, 128>(sk, a.k, b, j, kv, a.keys, a.size);
@@ -168,7 +180,9 @@ __global__ void __launch_bounds__(128, D <= 64 && !DROP ? 3 : 2) forward(const _
         sc_cp_wait();
         __syncthreads(); /* k is here, the last v is done with */
         load_tile<E, D, KEYS, 128>(sv, a.v, b, j, kv, a.keys, a.size);
-        bool blind = a.causal && j > i + 16 * MT - 1; /* no row of this warp sees any of these keys */
+        /* no row of this warp sees any of these keys */
+        bool blind = MORE ? j > last_seen<MORE>(a, i + 16 * MT - 1) || j + KEYS - 1 < first_seen<MORE>(a, i)
+                          : a.causal && j > i + 16 * MT - 1;
         float s[MT][NT][4] = {};
         if (!blind) multiply_rows<E, D, MT, NT>(s, sq, r0, sk);
         int next = reach(a, w, b, j + KEYS);
@@ -180,15 +194,19 @@ __global__ void __launch_bounds__(128, D <= 64 && !DROP ? 3 : 2) forward(const _
                 load_words(sd + (parity ^ 1) * KEYS, documents_of(a, b), a.document_row, next, KEYS, a.keys);
         }
         if (!blind) {
-            if (a.scale < 0)
+            if (MORE && a.softcap > 0)
+                cap(a, s);
+            else if (a.scale < 0)
 #pragma unroll
                 for (int m = 0; m < MT; m++)
 #pragma unroll
                     for (int n = 0; n < NT; n++)
 #pragma unroll
                         for (int e = 0; e < 4; e++) s[m][n][e] = -s[m][n][e];
-            if (a.documents || j + KEYS > a.keys || (a.causal && j + KEYS - 1 > i))
-                hide(a, s, i, j, own, sd + parity * KEYS);
+            bool all_seen = MORE ? j + KEYS - 1 <= last_seen<MORE>(a, i) && j >= first_seen<MORE>(a, i + 16 * MT - 1)
+                                 : j + KEYS <= a.keys && (!a.causal || j + KEYS - 1 <= i);
+            if (a.documents || !all_seen)
+                hide<MORE>(a, s, i, j, own, sd + parity * KEYS);
             soften(x, s, unit);
             if (DROP) drop(d, s, i, j);
             multiply<E, D, MT, NT, CT>(x.o, s, sv, 0);
@@ -218,12 +236,13 @@ template <int D> constexpr size_t plain_bytes() {
 /* Scores of this thread's row, as the element (ty + 16 i, tx + 16 j), become powers; returns what o shrinks by. */
 template <int CM>
 SC_DEVICE float soften_row(const attention &a, float (&s)[CM], float &most, float &sum, int b, int i, int j) {
-    int last = last_seen(a, i), d = document_of(a, b, i, a.queries);
-    float top = most;
+    int first = first_seen<true>(a, i), last = last_seen<true>(a, i), d = document_of(a, b, i, a.queries);
+    float top = most, slope;
 #pragma unroll
     for (int n = 0; n < CM; n++) {
         int key = j + 16 * n;
-        s[n] = key <= last && d == document_of(a, b, key, a.keys) ? s[n] * a.scale : -INFINITY;
+        float score = a.softcap > 0 ? capped(a, s[n], slope) : s[n] * a.scale;
+        s[n] = key >= first && key <= last && d == document_of(a, b, key, a.keys) ? score : -INFINITY;
         top = fmaxf(top, s[n]);
     }
     for (int other = 8; other; other >>= 1) top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, other));
@@ -248,12 +267,12 @@ template <int D> __global__ void __launch_bounds__(256) forward_plain(const __gr
     int h = blockIdx.x / tiles % a.heads, b = blockIdx.x / tiles / a.heads, kv = h / a.group;
     if (a.causal) tile = tiles - 1 - tile;
     int i0 = tile * F::QUERIES, tx = threadIdx.x & 15, ty = threadIdx.x >> 4;
-    walk w = walk_of(a, b, i0, F::QUERIES, KEYS);
+    walk w = walk_of<true>(a, b, i0, F::QUERIES, KEYS);
     dropper d = a.threshold ? dropper_of(a, b, h) : dropper{};
     float o[RM][D / 16] = {}, most[RM], sum[RM] = {}, factor[RM];
     for (int r = 0; r < RM; r++) most[r] = -INFINITY;
     load_tile<float, D, F::QUERIES, 256>(sq, a.q, b, i0, h, a.queries, a.size);
-    for (int j = reach(a, w, b, 0); j < w.end; j = reach(a, w, b, j + KEYS)) {
+    for (int j = reach(a, w, b, first_seen<true>(a, i0) / KEYS * KEYS); j < w.end; j = reach(a, w, b, j + KEYS)) {
         __syncthreads(); /* the last tile is done with */
         load_tile<float, D, KEYS, 256>(sk, a.k, b, j, kv, a.keys, a.size);
         load_tile<float, D, KEYS, 256>(sv, a.v, b, j, kv, a.keys, a.size);
@@ -293,7 +312,9 @@ template <class E, int D> static void launch(const sc_task *t, const attention &
     int64_t blocks = ceil_of(a.queries, forward_of<D>::QUERIES) * a.heads * a.batch;
     size_t bytes = forward_bytes<E, D>();
     need_shared(t, bytes);
-    sc_launch(a.drops ? forward<E, D, true> : forward<E, D, false>, blocks, 128, bytes, SC_STREAM(t), a);
+    auto kernel = a.more ? (a.drops ? forward<E, D, true, true> : forward<E, D, false, true>)
+                         : (a.drops ? forward<E, D, true, false> : forward<E, D, false, false>);
+    sc_launch(kernel, blocks, 128, bytes, SC_STREAM(t), a);
 }
 template <int D> static void launch_plain(const sc_task *t, const attention &a) {
     int64_t blocks = ceil_of(a.queries, plain_of<D>::QUERIES) * a.heads * a.batch;

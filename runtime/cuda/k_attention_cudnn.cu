@@ -1,5 +1,5 @@
 /* attention and its gradient by cuDNN's fused engines, through its graph API: bf16 and fp16 with head sizes that are a
- * multiple of 8, without dropout and documents. Relies on: cuDNN 9 (library.h loads it), schema/workspace.h, by which
+ * multiple of 8, without dropout, documents, window and soft cap. Relies on: cuDNN 9 (library.h loads it), schema/workspace.h, by which
  * work_attention (compiler/ir/rules_work.c) asks for a workspace. Relied on by: k_attention.cu, k_attention_grad.cu.
  *
  * cuDNN recognises attention in a graph of plain operations over tensors [batch, heads, rows, columns], K given as its
@@ -415,16 +415,17 @@ static void plan_parts(planned *p, cudnnHandle_t handle) {
  */
 typedef struct {
     const sc_tensor *q, *k, *v, *o, *lse, *go, *dq, *dk, *dv, *work; /* work: NULL where there is none */
-    double scale, dropout;
-    bool causal, documents;
+    double scale, softcap, dropout;
+    bool causal, documents, window;
 } operands;
 
 template <class K> static operands shared_by(const K *k) { /* attention and attention_grad */
     operands x = {};
     x.q = &k->q, x.k = &k->k, x.v = &k->v, x.o = &k->o, x.lse = &k->lse;
     x.work = k->work.p ? &k->work : NULL;
-    x.scale = k->scale, x.dropout = k->dropout;
+    x.scale = k->scale, x.softcap = k->softcap, x.dropout = k->dropout;
     x.causal = k->causal != 0, x.documents = k->documents.p != NULL;
+    x.window = sc_has_window(x.causal, k->before, k->after);
     return x;
 }
 
@@ -450,7 +451,8 @@ static bool problem_of(const sc_task *t, bool backward, problem *c) {
     const sc_cuda *library = sc_library(t);
     operands x = operands_of(t, backward);
     memset(c, 0, sizeof *c);
-    if (!sc_cudnn_computes(x.q, x.k, x.documents, x.dropout) || !sc_cudnn_serves(library->major, x.q->shape[3]))
+    if (!sc_cudnn_computes(x.q, x.k, x.documents, x.dropout, x.window, x.softcap) ||
+        !sc_cudnn_serves(library->major, x.q->shape[3]))
         return false;
     c->B = x.q->shape[0];
     c->S = x.q->shape[1];

@@ -3,7 +3,8 @@
  * Relied on by: generated code.
  *
  * With p = e^(scale q·k - lse), m the dropout mask (0 or 1/(1 - dropout)), delta_i = Σ_d go·o (Dao et al. 2022):
- *   dv = (p·m)ᵀ go,  dp = (go vᵀ)·m,  ds = p·(dp - delta),  dq = scale ds k,  dk = scale dsᵀ q.
+ *   dv = (p·m)ᵀ go,  dp = (go vᵀ)·m,  ds = p·(dp - delta),  dq = scale ds k,  dk = scale dsᵀ q;
+ * where the score is capped, ds has the factor 1 - tanh² besides.
  * Three kernels: delta; then one walks, for a tile of keys, over the query heads of its group and their tiles of
  * queries and sums dk and dv; then one walks, for a tile of queries, over tiles of keys and sums dq. Scores and dp are
  * computed twice, so that every sum stays in the registers of one warp and needs no atomics: 7 products instead of 5.
@@ -15,7 +16,6 @@
 #include "../schema/workspace.h"
 #include "attention.h"
 
-#include "attention_cudnn.h"
 
 /* MT: 16-row tiles a warp; COLUMNS: rows of a y tile; STAGES: y tiles at a time; SPLIT: blocks that share the columns
  * of dk and dv where one block has too few registers for all of them. All fit the 99 KiB of the smallest GPUs. */
@@ -45,15 +45,17 @@ struct walk {
     int head, heads, at, first, end, step;
     span own;
 };
-template <bool FOR_KEYS> SC_DEVICE walk walk_of(const attention &a, int b, int h, int r0, int rows, int step) {
+template <bool FOR_KEYS, bool MORE> SC_DEVICE walk walk_of(const attention &a, int b, int h, int r0, int rows, int step) {
     walk w = {h, h + 1, 0, 0, a.keys, step, {0, 0}};
     if (FOR_KEYS) {
         w.head = h * a.group;
         w.heads = w.head + a.group;
-        w.first = a.causal ? r0 / step * step : 0; /* queries before that see none of these keys */
-        w.end = a.queries;
-    } else if (a.causal) {
-        w.end = min(a.keys, r0 + rows);
+        /* queries before that see none of these keys, nor do queries from the end on */
+        w.first = MORE ? max(0, r0 - a.right) / step * step : a.causal ? r0 / step * step : 0;
+        w.end = MORE ? min(a.queries, r0 + rows + a.left) : a.queries;
+    } else {
+        w.first = first_seen<MORE>(a, r0) / step * step;
+        w.end = last_seen<MORE>(a, r0 + rows - 1) + 1;
     }
     w.at = w.first;
     if (a.documents) w.own = document_span(a, b, r0, min(r0 + rows, FOR_KEYS ? a.keys : a.queries));
@@ -117,17 +119,19 @@ template <int MT> struct row_words { /* of the rows g and g + 8 of this lane's 1
 
 /* Scores s and products dp become p·m (without its factor) and ds. `row`: this warp's first, `column`: the tile's.
  * Columns that are queries past the last one need no hiding: their go, lse and delta are 0, so they add 0. */
-template <int MT, int NT, bool FOR_KEYS, bool DROP>
+template <int MT, int NT, bool FOR_KEYS, bool DROP, bool MORE>
 SC_DEVICE void score_grad(const attention &a, const dropper &d, float (&s)[MT][NT][4], float (&dp)[MT][NT][4],
                           const row_words<MT> &rows, const words &columns, int row, int column, bool all_seen) {
-    int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3, bound[MT][2];
-    float unit = a.scale * LOG2E;
+    int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3, bound[MT][2], other[MT][2];
+    bool caps = MORE && a.softcap > 0;
+    float unit = caps ? LOG2E : a.scale * LOG2E;
 #pragma unroll
     for (int m = 0; m < MT; m++)
 #pragma unroll
-        for (int half = 0; half < 2; half++) { /* the first query, or the last key */
-            int x = row + m * 16 + half * 8 + g;
-            bound[m][half] = (FOR_KEYS ? (a.causal ? x : 0) : last_seen(a, x)) - column - 2 * t;
+        for (int half = 0; half < 2; half++) { /* the first query, or the last key; the window's other end */
+            int x = row + m * 16 + half * 8 + g, first = MORE ? x - a.right : a.causal ? x : 0;
+            bound[m][half] = (FOR_KEYS ? first : last_seen<MORE>(a, x)) - column - 2 * t;
+            if (MORE) other[m][half] = (FOR_KEYS ? x + a.left : x - a.left) - column - 2 * t;
         }
 #pragma unroll
     for (int n = 0; n < NT; n++) {
@@ -151,21 +155,24 @@ SC_DEVICE void score_grad(const attention &a, const dropper &d, float (&s)[MT][N
                 int half = e >> 1, y = n * 8 + (e & 1);
                 float minus = FOR_KEYS ? (e & 1 ? lse.y : lse.x) : rows.lse[m][half];
                 float mean = FOR_KEYS ? (e & 1 ? delta.y : delta.x) : rows.delta[m][half];
-                float p = sc_exp2(fmaf(s[m][n][e], unit, -minus)), x = dp[m][n][e];
+                float slope = 1, score = caps ? capped(a, s[m][n][e], slope) : s[m][n][e];
+                float p = sc_exp2(fmaf(score, unit, -minus)), x = dp[m][n][e];
                 if (!all_seen) {
                     bool inside = FOR_KEYS ? y >= bound[m][half] : y <= bound[m][half];
+                    if (MORE) inside = inside && (FOR_KEYS ? y <= other[m][half] : y >= other[m][half]);
                     p = inside && rows.document[m][half] == (e & 1 ? document.y : document.x) ? p : 0;
                 }
                 bool stays = !DROP || (stay >> e & 1);
                 if (DROP) x = stays ? x * a.keep : 0;
                 dp[m][n][e] = p * (x - mean);
+                if (MORE) dp[m][n][e] *= slope;
                 s[m][n][e] = stays ? p : 0;
             }
         }
     }
 }
 
-template <class E, int D, bool FOR_KEYS, bool DROP>
+template <class E, int D, bool FOR_KEYS, bool DROP, bool MORE>
 __global__ void __launch_bounds__(128) gradient(const __grid_constant__ attention a) {
     using G = grad_of<D, FOR_KEYS>;
     constexpr int MT = G::MT, ROWS = G::ROWS, COLUMNS = G::COLUMNS, STAGES = G::STAGES, NT = COLUMNS / 8;
@@ -179,7 +186,7 @@ __global__ void __launch_bounds__(128) gradient(const __grid_constant__ attentio
     int b = u / G::SPLIT / tiles / heads;
     if (a.causal && !FOR_KEYS) tile = tiles - 1 - tile; /* the longest first */
     int block0 = tile * ROWS, r0 = (threadIdx.x >> 5) * 16 * MT, row = block0 + r0, g = threadIdx.x >> 2 & 7;
-    walk w = walk_of<FOR_KEYS>(a, b, h, block0, ROWS, COLUMNS);
+    walk w = walk_of<FOR_KEYS, MORE>(a, b, h, block0, ROWS, COLUMNS);
     row_words<MT> own;
 #pragma unroll
     for (int m = 0; m < MT; m++)
@@ -220,13 +227,15 @@ __global__ void __launch_bounds__(128) gradient(const __grid_constant__ attentio
         }
         int i = FOR_KEYS ? now.at : row, i_last = i + (FOR_KEYS ? COLUMNS : 16 * MT) - 1;
         int j = FOR_KEYS ? row : now.at, j_last = j + (FOR_KEYS ? 16 * MT : COLUMNS) - 1;
-        if (a.causal && j > i_last) continue; /* none of this warp's rows meets these columns */
-        bool all_seen = !a.documents && (FOR_KEYS || j_last < a.keys) && (!a.causal || j_last <= i);
+        /* none of this warp's rows meets these columns */
+        if (MORE ? j > i_last + a.right || j_last < i - a.left : a.causal && j > i_last) continue;
+        bool all_seen = !a.documents && (FOR_KEYS || j_last < a.keys) &&
+                        (MORE ? j_last <= i + a.right && j >= i_last - a.left : !a.causal || j_last <= i);
         float s[MT][NT][4] = {}, dp[MT][NT][4] = {};
         multiply_rows<E, D, MT, NT>(s, x1, r0, y1);
         multiply_rows<E, D, MT, NT>(dp, x2, r0, y2);
         dropper d = DROP ? dropper_of(a, b, now.head) : dropper{};
-        score_grad<MT, NT, FOR_KEYS, DROP>(a, d, s, dp, own, columns, row, now.at, all_seen);
+        score_grad<MT, NT, FOR_KEYS, DROP, MORE>(a, d, s, dp, own, columns, row, now.at, all_seen);
         if constexpr (FOR_KEYS) multiply<E, D, MT, NT, CT>(second, s, y2, c0);
         multiply<E, D, MT, NT, CT>(first, dp, y1, c0);
     }
@@ -260,7 +269,7 @@ __global__ void __launch_bounds__(256) gradient_plain(const __grid_constant__ at
     int b = blockIdx.x / tiles / heads, tx = threadIdx.x & 15, ty = threadIdx.x >> 4;
     if (a.causal && !FOR_KEYS) tile = tiles - 1 - tile;
     int block0 = tile * N;
-    walk w = walk_of<FOR_KEYS>(a, b, h, block0, N, N);
+    walk w = walk_of<FOR_KEYS, true>(a, b, h, block0, N, N);
     float first[M][D / 16] = {}, second[M][D / 16] = {};
     load_tile<float, D, N, 256>(x1, FOR_KEYS ? a.k : a.q, b, block0, h, limit, a.size);
     load_tile<float, D, N, 256>(x2, FOR_KEYS ? a.v : a.go, b, block0, h, limit, a.size);
@@ -282,11 +291,12 @@ __global__ void __launch_bounds__(256) gradient_plain(const __grid_constant__ at
                 int64_t at = ((int64_t)b * a.heads + w.head) * a.queries + min(i, a.queries - 1);
                 float lse = FOR_KEYS ? columns.lse[tx + 16 * c] : a.lse[at];
                 float delta = FOR_KEYS ? columns.delta[tx + 16 * c] : a.delta[at];
-                bool seen = j <= last_seen(a, i) && document_of(a, b, x, limit) == other;
-                float p = seen ? expf(fmaf(s[r][c], a.scale, -visible_lse(lse))) : 0;
+                bool seen = j >= first_seen<true>(a, i) && j <= last_seen<true>(a, i) && document_of(a, b, x, limit) == other;
+                float slope = 1, score = a.softcap > 0 ? capped(a, s[r][c], slope) : s[r][c];
+                float p = seen ? expf(fmaf(score, a.softcap > 0 ? 1 : a.scale, -visible_lse(lse))) : 0;
                 bool stays = !a.threshold || keeps(d, i, j);
                 s[r][c] = stays ? p : 0;
-                dp[r][c] = p * ((stays ? dp[r][c] * a.keep : 0) - delta);
+                dp[r][c] = p * ((stays ? dp[r][c] * a.keep : 0) - delta) * slope;
             }
         float *to = sp + ty * (N + 4) + tx; /* a warp reads the rows that it wrote */
         if (FOR_KEYS) {
@@ -319,8 +329,9 @@ template <class E, int D, bool FOR_KEYS> static void launch_half(const sc_task *
     int heads = FOR_KEYS ? a.heads / a.group : a.heads;
     int64_t blocks = ceil_of(FOR_KEYS ? a.keys : a.queries, G::ROWS) * heads * a.batch * G::SPLIT;
     need_shared(t, bytes);
-    sc_launch(a.drops ? gradient<E, D, FOR_KEYS, true> : gradient<E, D, FOR_KEYS, false>, blocks, 128, bytes,
-              SC_STREAM(t), a);
+    auto kernel = a.more ? (a.drops ? gradient<E, D, FOR_KEYS, true, true> : gradient<E, D, FOR_KEYS, false, true>)
+                         : (a.drops ? gradient<E, D, FOR_KEYS, true, false> : gradient<E, D, FOR_KEYS, false, false>);
+    sc_launch(kernel, blocks, 128, bytes, SC_STREAM(t), a);
 }
 template <class E, int D> static void launch(const sc_task *t, const attention &a) {
     launch_half<E, D, true>(t, a);

@@ -13,6 +13,8 @@ struct problem {
     bool causal, documents;
     double p, scale;
     layout how;
+    int before, after; /* the window; 0: all */
+    double softcap;
 };
 
 struct operands {
@@ -29,7 +31,10 @@ static std::string name_of(const problem &c) {
     snprintf(text, sizeof text, "%s B%d S%d T%d H%d/%d D%d%s%s%s%s scale %g", dtype_text(c.dtype), c.B, c.S, c.T, c.H,
              c.KV, c.D, c.causal ? " causal" : "", c.documents ? " documents" : "", c.p > 0 ? " dropout" : "",
              layouts[c.how], c.scale);
-    return text;
+    std::string s = text;
+    if (c.before || c.after) s += " window " + std::to_string(c.before) + ":" + std::to_string(c.after);
+    if (c.softcap > 0) s += " softcap " + std::to_string(c.softcap).substr(0, 4);
+    return s;
 }
 
 /* [B, S, H, D] laid out as the case wants. */
@@ -93,8 +98,11 @@ static calls calls_of(const problem &c, const operands &x) {
              .v = x.v.t,
              .documents = documents,
              .causal = c.causal,
+             .before = c.before,
+             .after = c.after,
              .key = 42,
              .scale = c.scale,
+             .softcap = c.softcap,
              .dropout = c.p},
             {.dq = x.dq.t,
              .dk = x.dk.t,
@@ -108,8 +116,11 @@ static calls calls_of(const problem &c, const operands &x) {
              .documents = documents,
              .work = x.work.t,
              .causal = c.causal,
+             .before = c.before,
+             .after = c.after,
              .key = 42,
              .scale = c.scale,
+             .softcap = c.softcap,
              .dropout = c.p},
             (const sc_record *)x.record.t.p};
 }
@@ -133,7 +144,7 @@ static expected define(const problem &c, const operands &x) {
     r.o.assign(x.q.x.size(), 0), r.dq = r.o;
     r.dk.assign(x.k.x.size(), 0), r.dv = r.dk;
     r.lse.assign((size_t)c.B * c.H * c.S, 0);
-    std::vector<double> p(c.T), m(c.T), dp(c.T);
+    std::vector<double> p(c.T), m(c.T), dp(c.T), slope(c.T);
     for (int b = 0; b < c.B; b++)
         for (int h = 0; h < c.H; h++)
             for (int i = 0; i < c.S; i++) {
@@ -142,18 +153,21 @@ static expected define(const problem &c, const operands &x) {
                 auto row = [&](int j) { return (((size_t)b * c.T + j) * c.KV + kv) * c.D; };
                 double top = -INFINITY, sum = 0, delta = 0;
                 for (int j = 0; j < c.T; j++) {
-                    bool seen = (!c.causal || j <= i) &&
+                    bool seen = (!c.causal || j <= i) && (!c.before || j > i - c.before) && (!c.after || j < i + c.after) &&
                                 (!c.documents || x.documents.x[b * c.S + i] == x.documents.x[b * c.S + j]);
                     double s = 0;
                     for (int d = 0; d < c.D; d++) s += x.q.x[at + d] * x.k.x[row(j) + d];
-                    p[j] = seen ? s * c.scale : -INFINITY;
+                    double t = c.softcap > 0 ? tanh(s * c.scale / c.softcap) : 0;
+                    slope[j] = 1 - t * t;
+                    p[j] = !seen ? -INFINITY : c.softcap > 0 ? c.softcap * t : s * c.scale;
                     top = fmax(top, p[j]);
                     m[j] = mask_of(c, x, b, h, i, j);
                 }
-                for (int j = 0; j < c.T; j++) sum += p[j] = exp(p[j] - top);
+                double base = top == -INFINITY ? 0 : top; /* a row that sees nothing gives zeros */
+                for (int j = 0; j < c.T; j++) sum += p[j] = exp(p[j] - base);
                 r.lse[((size_t)b * c.H + h) * c.S + i] = top + log(sum);
                 for (int j = 0; j < c.T; j++) {
-                    p[j] /= sum;
+                    p[j] /= sum > 0 ? sum : 1;
                     dp[j] = 0;
                     for (int d = 0; d < c.D; d++) {
                         r.o[at + d] += p[j] * m[j] * x.v.x[row(j) + d];
@@ -162,7 +176,7 @@ static expected define(const problem &c, const operands &x) {
                 }
                 for (int d = 0; d < c.D; d++) delta += x.go.x[at + d] * r.o[at + d];
                 for (int j = 0; j < c.T; j++) {
-                    double ds = p[j] * (dp[j] * m[j] - delta) * c.scale;
+                    double ds = p[j] * (dp[j] * m[j] - delta) * c.scale * slope[j];
                     for (int d = 0; d < c.D; d++) {
                         r.dq[at + d] += ds * x.k.x[row(j) + d];
                         r.dk[row(j) + d] += ds * x.q.x[at + d];
@@ -210,6 +224,8 @@ static void check(const problem &c) {
     expected e = define(c, x);
     double most = c.dtype == FP32 ? 1e-5 : c.dtype == BF16 ? 2e-2 : 3e-3, rms = most / 4;
     std::string text;
+    for (size_t i = 0; i < e.lse.size(); i++) /* of rows that see nothing */
+        if (e.lse[i] == -INFINITY && x.lse.x[i] == -INFINITY) e.lse[i] = x.lse.x[i] = 0;
     bool good = close_to(text, "lse", x.lse.x, e.lse, 1e-5, 1e-5) & close_to(text, "o", x.o.x, e.o, most, rms) &
                 close_to(text, "dq", x.dq.x, e.dq, most, rms) & close_to(text, "dk", x.dk.x, e.dk, most, rms) &
                 close_to(text, "dv", x.dv.x, e.dv, most, rms);
@@ -282,6 +298,21 @@ static const problem problems[] = {
     {FP32, 1, 20, 20, 1, 1, 9, true, false, 0, -0.3, PLAIN},
     {BF16, 1, 420, 420, 2, 1, 32, false, true, 0, 0.18, PLAIN}, /* tiles that share no document */
     {FP32, 1, 420, 420, 2, 1, 32, true, true, 0, 0.18, PLAIN},
+    /* windows and soft caps: within a tile, over several, wider than the row, rows that see no key */
+    {BF16, 1, 300, 300, 2, 1, 64, true, false, 0, 0.125, PLAIN, 50, 0, 0},
+    {BF16, 2, 260, 260, 2, 2, 64, false, false, 0, 0.125, FUSED, 40, 100, 0},
+    {FP16, 1, 200, 200, 2, 1, 128, true, false, 0.2, 0.088, ODD, 129, 0, 0},
+    {BF16, 1, 150, 150, 1, 1, 256, true, false, 0, 0.0625, PLAIN, 1, 0, 0},
+    {BF16, 1, 100, 100, 1, 1, 32, true, false, 0, 0.18, PLAIN, 1000, 1000, 0},
+    {BF16, 1, 300, 90, 2, 1, 64, false, false, 0, 0.125, PLAIN, 17, 0, 0},
+    {FP16, 1, 90, 300, 2, 1, 64, false, false, 0, 0.125, PLAIN, 0, 65, 0},
+    {BF16, 1, 150, 150, 2, 1, 64, true, false, 0, 0.5, PLAIN, 0, 0, 2},
+    {FP16, 1, 133, 133, 2, 2, 128, false, false, 0, -0.4, PLAIN, 0, 0, 3},
+    {BF16, 1, 260, 260, 2, 1, 256, true, true, 0.1, 0.3, PLAIN, 70, 0, 2},
+    {FP32, 1, 300, 300, 2, 1, 64, true, false, 0, 0.125, PLAIN, 50, 0, 0},
+    {FP32, 2, 150, 70, 2, 2, 20, false, false, 0.3, 0.2, ODD, 20, 30, 1.5},
+    {FP32, 1, 140, 140, 2, 1, 128, true, true, 0, 0.3, HEADS_FIRST, 33, 0, 2},
+    {FP32, 1, 90, 90, 1, 1, 256, false, false, 0, -0.3, PLAIN, 0, 7, 2},
 };
 static const problem larger[] = {
     {BF16, 2, 1024, 1024, 4, 2, 64, true, false, 0, 0.125, FUSED},
@@ -290,6 +321,9 @@ static const problem larger[] = {
     {BF16, 1, 777, 777, 2, 1, 256, true, false, 0.1, 0.0625, PLAIN},
     {FP32, 1, 1000, 1000, 2, 1, 64, true, false, 0.1, 0.125, PLAIN},
     {FP32, 1, 600, 600, 2, 1, 128, true, true, 0, 0.088, PLAIN},
+    {BF16, 1, 2048, 2048, 4, 2, 128, true, false, 0, 0.088, FUSED, 512, 0, 0},
+    {BF16, 1, 1500, 1500, 4, 2, 256, true, false, 0, 0.0625, PLAIN, 400, 0, 50},
+    {FP16, 2, 1000, 1000, 4, 4, 64, false, true, 0.1, 0.125, PLAIN, 200, 100, 30},
 };
 
 /* ── timing ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -325,6 +359,10 @@ static void bench() {
         {BF16, 4, 2048, 2048, 16, 16, 256, true, false, 0, 0.0625, PLAIN},
         {FP32, 8, 1024, 1024, 12, 12, 64, true, false, 0, 0.125, PLAIN},
         {FP32, 2, 2048, 2048, 32, 8, 128, true, false, 0, 0.088, PLAIN},
+        {BF16, 1, 8192, 8192, 32, 8, 128, true, false, 0, 0.088, PLAIN, 1024, 0, 0},
+        {BF16, 1, 8192, 8192, 32, 8, 128, true, false, 0, 0.088, PLAIN, 0, 0, 50},
+        {BF16, 1, 8192, 8192, 16, 8, 256, true, false, 0, 0.0625, PLAIN, 4096, 0, 50},
+        {BF16, 1, 8192, 8192, 64, 8, 64, true, false, 0, 0.125, PLAIN, 128, 0, 0},
     };
     for (const problem &p : c) time_case(p);
 }

@@ -9,12 +9,28 @@ local need_positive, need_probability, need_boolean = prim.need_positive, prim.n
 
 -- ── attention ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
+-- How many positions up to its own, and from its own on, a position attends to; 0 for all.
+local function need_window(window)
+  if window == nil then return { 0, 0 } end
+  local function side(n) return n == math.huge and 0 or n + 1 end
+  if type(window) ~= "table" or #window ~= 2 then
+    fail(nil, "attention: window is %s: write { left, right }, how many positions before and after its own a position attends to", describe(window))
+  end
+  for k, n in ipairs(window) do
+    if n ~= math.huge and not (math.type(n) == "integer" and n >= 0) then
+      fail(nil, "attention: window[%d] is %s: give a whole number of positions, at least 0, or math.huge for all", k, describe(n))
+    end
+  end
+  return { side(window[1]), side(window[2]) }
+end
+
 -- softmax(scale · q·kᵀ)·v of q [B,S,H,D] and k, v [B,T,Hkv,D], as scaled_dot_product_attention, which has heads before
 -- positions. The result is [B,S,H,D]. H is a multiple of Hkv. causal: false. scale: 1/sqrt(D). dropout: 0, and 0
--- outside of training. documents: int32 [B,S]; a position attends only to those with its number. document_length: how
+-- outside of training. window = { left, right }: position i attends to i - left .. i + right only; math.huge: to all on
+-- that side. softcap = c: scores are c tanh(score / c), as in Gemma 2; none. documents: int32 [B,S]; a position attends only to those with its number. document_length: how
 -- many tokens a document has in the mean, which only predicted times depend on; S.
 function nn.attention(options)
-  check_keys("nn.attention", options, "q k v causal documents document_length dropout scale")
+  check_keys("nn.attention", options, "q k v causal documents document_length dropout scale softcap window")
   local q, k, v = options.q, options.k, options.v
   for name, x in pairs { q = q or false, k = k or false, v = v or false } do
     if not is_tensor(x) or x.ndim ~= 4 then
@@ -34,7 +50,10 @@ function nn.attention(options)
   end
   local key = p > 0 and prim.random_key() or 0
   local scale = options.scale == nil and 1 / math.sqrt(sq[4]) or need_positive("attention", "scale", options.scale)
+  local window = need_window(options.window)
+  local softcap = options.softcap == nil and 0 or need_positive("attention", "softcap", options.softcap)
   return (op("attention", { q = q, k = beside(q, k), v = beside(q, v), documents = documents, key = key, scale = scale, dropout = p,
+    before = window[1], after = window[2], softcap = softcap,
     document_length = options.document_length and need_size("attention", "document_length", options.document_length) or 0,
     causal = need_boolean("attention", "causal", options.causal, false) }))
 end
