@@ -318,7 +318,13 @@ static double mean_window(Attention x, double queries, double keys) {
     return fmax(ends - late * (late + 1) / 2, 0) / queries;
 }
 
-/* Two products forward, five backward; causal attention has half of the pairs. Documents are as long as
+/* Keys that a query sees where the row does not end. */
+static double widest(Attention x, double queries, double keys) {
+    return 1 + (x.left < 0 ? queries : (double)x.left) + (x.causal ? 0 : x.right < 0 ? keys : (double)x.right);
+}
+
+/* Two products forward, five backward; causal attention has half of the pairs. With a window the key has what a query
+ * sees at most. Documents are as long as
  * document_length says, or as their row; a query then has so many keys. Variants: "own" of 16-bit operands that cuDNN
  * does not compute. */
 Cost cost_attention(const Op *op) {
@@ -337,7 +343,8 @@ Cost cost_attention(const Op *op) {
     snprintf(c.variant, sizeof c.variant, "%s%s%s%s%s%s%s", dtype_name(x.q->dtype), own ? " own" : "",
              causal ? " causal" : "", x.documents ? " documents" : "", x.dropout > 0 ? " dropout" : "",
              has_window(x) ? " window" : "", x.softcap > 0 ? " softcap" : "");
-    memcpy(c.key, (double[]){batch, heads, key_heads, queries, keys, size}, 6 * sizeof *c.key);
+    double reach = has_window(x) ? fmin(keys, widest(x, queries, keys)) : keys;
+    memcpy(c.key, (double[]){batch, heads, key_heads, queries, reach, size}, 6 * sizeof *c.key);
     c.nkey = 6;
     /* bench/results/2026-11-26-h100-times.md: products are bound by the clock from 0.85 of the peak on, cuDNN from
      * 0.45, our own kernels always; a pair draws what 47 FLOPs of each of its products do. */

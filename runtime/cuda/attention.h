@@ -16,6 +16,7 @@
 #include "attention_cudnn.h"
 #include "mma.h"
 
+#include "../schema/math.h"
 #include "../schema/philox.h"
 
 #include <algorithm>
@@ -32,10 +33,10 @@ struct attention {
     int64_t document_batch, document_row;
     float *lse, *delta;                                   /* [B, H, S] */
     int batch, queries, keys, heads, group, size, causal; /* group: query heads of one key head */
-    int left, right; /* query i sees keys i - left to i + right */
-    float scale, softcap; /* softcap: 0: none */
-    float unit; /* by which a score is multiplied: |scale|, 1 where it is capped */
-    bool more; /* a window or a cap: the kernels with MORE */
+    int left, right;                                      /* query i sees keys i - left to i + right */
+    float scale, softcap, cap_scale;                      /* softcap: 0: none */
+    float unit;              /* by which a score is multiplied: |scale|, 1 where it is capped */
+    bool more;               /* a window or a cap: the kernels with MORE */
     const sc_record *record; /* on the device */
     uint64_t key;            /* of dropout */
     uint32_t threshold;      /* a word below it drops */
@@ -87,6 +88,7 @@ template <class K> attention attention_of(const sc_task *task, const K *k) {
     a.right = a.causal ? 0 : (int)(k->after > 0 ? std::min<int64_t>(k->after - 1, a.keys) : a.keys);
     a.scale = (float)k->scale;
     a.softcap = (float)k->softcap;
+    a.cap_scale = a.softcap > 0 ? a.scale / a.softcap : 0;
     a.unit = a.softcap > 0 ? 1 : fabsf(a.scale);
     a.more = a.softcap > 0 || sc_has_window(a.causal, k->before, k->after);
     a.record = task->record;
@@ -190,9 +192,13 @@ template <bool MORE> SC_DEVICE int last_seen(const attention &a, int i) {
     if (MORE) return min(i + a.right, a.keys - 1);
     return a.causal ? min(i, a.keys - 1) : a.keys - 1;
 }
-/* A product of q and k, scaled and capped; slope: what the cap's is there. */
-SC_DEVICE float capped(const attention &a, float s, float &slope) {
-    float t = sc_tanh(s * a.scale / a.softcap);
+/* tanh x = 1 - 2 / (e^2x + 1), by the fast power of two, off by some 1e-7 of 1: for operands of 16 bits. */
+SC_DEVICE float fast_tanh(float x) {
+    return 1 - sc_quotient(2, sc_exp2(fminf(x * 2.885390081777927f, 64)) + 1);
+}
+/* A product of q and k, scaled and capped: c tanh(s / c); slope: 1 - tanh² there. */
+template <class E> SC_DEVICE float capped(const attention &a, float s, float &slope) {
+    float x = s * a.cap_scale, t = sizeof(E) == 4 ? sc_tanh(x) : fast_tanh(x);
     slope = fmaf(-t, t, 1.0f);
     return a.softcap * t;
 }

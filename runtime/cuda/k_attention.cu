@@ -102,14 +102,14 @@ SC_DEVICE void hide(const attention &a, float (&s)[MT][NT][4], int i, int j, con
         }
 }
 
-template <int MT, int NT> SC_DEVICE void cap(const attention &a, float (&s)[MT][NT][4]) {
+template <class E, int MT, int NT> SC_DEVICE void cap(const attention &a, float (&s)[MT][NT][4]) {
     float slope;
 #pragma unroll
     for (int m = 0; m < MT; m++)
 #pragma unroll
         for (int n = 0; n < NT; n++)
 #pragma unroll
-            for (int e = 0; e < 4; e++) s[m][n][e] = capped(a, s[m][n][e], slope);
+            for (int e = 0; e < 4; e++) s[m][n][e] = capped<E>(a, s[m][n][e], slope);
 }
 
 template <int MT, int NT> SC_DEVICE void drop(const dropper &d, float (&s)[MT][NT][4], int i, int j) {
@@ -195,7 +195,7 @@ __global__ void __launch_bounds__(128, D <= 64 && !DROP && !MORE ? 3 : 2) forwar
         }
         if (!blind) {
             if (MORE && a.softcap > 0)
-                cap(a, s);
+                cap<E>(a, s);
             else if (a.scale < 0)
 #pragma unroll
                 for (int m = 0; m < MT; m++)
@@ -241,7 +241,7 @@ SC_DEVICE float soften_row(const attention &a, float (&s)[CM], float &most, floa
 #pragma unroll
     for (int n = 0; n < CM; n++) {
         int key = j + 16 * n;
-        float score = a.softcap > 0 ? capped(a, s[n], slope) : s[n] * a.scale;
+        float score = a.softcap > 0 ? capped<float>(a, s[n], slope) : s[n] * a.scale;
         s[n] = key >= first && key <= last && d == document_of(a, b, key, a.keys) ? score : -INFINITY;
         top = fmaxf(top, s[n]);
     }

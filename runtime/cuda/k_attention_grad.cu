@@ -119,7 +119,7 @@ template <int MT> struct row_words { /* of the rows g and g + 8 of this lane's 1
 
 /* Scores s and products dp become p·m (without its factor) and ds. `row`: this warp's first, `column`: the tile's.
  * Columns that are queries past the last one need no hiding: their go, lse and delta are 0, so they add 0. */
-template <int MT, int NT, bool FOR_KEYS, bool DROP, bool MORE>
+template <class E, int MT, int NT, bool FOR_KEYS, bool DROP, bool MORE>
 SC_DEVICE void score_grad(const attention &a, const dropper &d, float (&s)[MT][NT][4], float (&dp)[MT][NT][4],
                           const row_words<MT> &rows, const words &columns, int row, int column, bool all_seen) {
     int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3, bound[MT][2], other[MT][2];
@@ -155,7 +155,7 @@ SC_DEVICE void score_grad(const attention &a, const dropper &d, float (&s)[MT][N
                 int half = e >> 1, y = n * 8 + (e & 1);
                 float minus = FOR_KEYS ? (e & 1 ? lse.y : lse.x) : rows.lse[m][half];
                 float mean = FOR_KEYS ? (e & 1 ? delta.y : delta.x) : rows.delta[m][half];
-                float slope = 1, score = caps ? capped(a, s[m][n][e], slope) : s[m][n][e];
+                float slope = 1, score = caps ? capped<E>(a, s[m][n][e], slope) : s[m][n][e];
                 float p = sc_exp2(fmaf(score, unit, -minus)), x = dp[m][n][e];
                 if (!all_seen) {
                     bool inside = FOR_KEYS ? y >= bound[m][half] : y <= bound[m][half];
@@ -235,7 +235,7 @@ __global__ void __launch_bounds__(128) gradient(const __grid_constant__ attentio
         multiply_rows<E, D, MT, NT>(s, x1, r0, y1);
         multiply_rows<E, D, MT, NT>(dp, x2, r0, y2);
         dropper d = DROP ? dropper_of(a, b, now.head) : dropper{};
-        score_grad<MT, NT, FOR_KEYS, DROP, MORE>(a, d, s, dp, own, columns, row, now.at, all_seen);
+        score_grad<E, MT, NT, FOR_KEYS, DROP, MORE>(a, d, s, dp, own, columns, row, now.at, all_seen);
         if constexpr (FOR_KEYS) multiply<E, D, MT, NT, CT>(second, s, y2, c0);
         multiply<E, D, MT, NT, CT>(first, dp, y1, c0);
     }
@@ -292,7 +292,7 @@ __global__ void __launch_bounds__(256) gradient_plain(const __grid_constant__ at
                 float lse = FOR_KEYS ? columns.lse[tx + 16 * c] : a.lse[at];
                 float delta = FOR_KEYS ? columns.delta[tx + 16 * c] : a.delta[at];
                 bool seen = j >= first_seen<true>(a, i) && j <= last_seen<true>(a, i) && document_of(a, b, x, limit) == other;
-                float slope = 1, score = a.softcap > 0 ? capped(a, s[r][c], slope) : s[r][c];
+                float slope = 1, score = a.softcap > 0 ? capped<float>(a, s[r][c], slope) : s[r][c];
                 float p = seen ? expf(fmaf(score, a.softcap > 0 ? 1 : a.scale, -visible_lse(lse))) : 0;
                 bool stays = !a.threshold || keeps(d, i, j);
                 s[r][c] = stays ? p : 0;
