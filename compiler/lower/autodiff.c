@@ -48,18 +48,6 @@ static bool wants(const Autodiff *c, const Op *op) { /* a trainable parameter is
  * embedding's that is the head's too, lose less than what rounding the terms has lost, and save the wider buffer. */
 enum { FEW = 8 };
 
-/* By Value.id: how often ops read it, themselves or through views of it. */
-static const int *reads(const Autodiff *c) {
-    const Program *p = c->b.p;
-    int *n = NEW_ARRAY(c->b.g->arena, int, c->b.g->values.n + 1);
-    for (int i = p->ops.n - 1; i >= 0; i--) {
-        const Op *op = p->ops.at[i];
-        for (int k = 0; k < op->nin; k++)
-            if (op->in[k]) n[op->in[k]->id] += op_is(op, T_VIEW) && op->nout == 1 ? n[op_result(op)->id] : 1;
-    }
-    return n;
-}
-
 /* The dtype that p's gradient is made in. */
 static Dtype grad_dtype(const Param *p) {
     return p->unit ? p->unit->grad_dtype : p->value->dtype;
@@ -68,18 +56,24 @@ static Dtype grad_dtype(const Param *p) {
 /* Which values have an adjoint: trainable parameters, and what is computed from them. */
 static void mark_wanted(Autodiff *c) {
     const Graph *g = c->b.g;
-    const int *nreads = reads(c);
-    for (int i = 0; i < g->params.n; i++) {
-        Param *p = g->params.at[i];
-        p->reached = false;
-        p->grad = NULL;
-        if (!p->value || !p->requires_grad || p->is_buffer || !dtype_float(p->dtype)) continue;
-        Dtype d = grad_dtype(p);
-        if (dtype_size(d) < dtype_size(FP32) && nreads[value_of(p)->id] > FEW) d = FP32;
-        c->adjoint[value_of(p)->id] = (Adjoint){.wanted = true, .wide = true, .is_param = true, .dtype = d};
+    const Program *p = c->b.p;
+    int *nreads = NEW_ARRAY(g->arena, int, g->values.n + 1); /* by Value.id, themselves or through views of it */
+    for (int i = p->ops.n - 1; i >= 0; i--) {
+        const Op *op = p->ops.at[i];
+        for (int k = 0; k < op->nin; k++)
+            if (op->in[k]) nreads[op->in[k]->id] += op_is(op, T_VIEW) && op->nout == 1 ? nreads[op_result(op)->id] : 1;
     }
-    for (int i = 0; i < c->b.p->ops.n; i++) {
-        const Op *op = c->b.p->ops.at[i];
+    for (int i = 0; i < g->params.n; i++) {
+        Param *x = g->params.at[i];
+        x->reached = false;
+        x->grad = NULL;
+        if (!x->value || !x->requires_grad || x->is_buffer || !dtype_float(x->dtype)) continue;
+        Dtype d = grad_dtype(x);
+        if (dtype_size(d) < dtype_size(FP32) && nreads[value_of(x)->id] > FEW) d = FP32;
+        c->adjoint[value_of(x)->id] = (Adjoint){.wanted = true, .wide = true, .is_param = true, .dtype = d};
+    }
+    for (int i = 0; i < p->ops.n; i++) {
+        const Op *op = p->ops.at[i];
         if (!wants(c, op) || op_is(op, T_NO_GRAD)) continue;
         /* A view of a wide value is wide too; pieces of a split are not: they are joined in their own dtype. */
         const Adjoint *of = op_is(op, T_VIEW) && op->nout == 1 ? adjoint_of(c, op_operand(op)) : NULL;
@@ -120,15 +114,6 @@ static void widen(Autodiff *c, Value *const *gin, int nin, int self, Dtype d) {
         user = op;
         v = op_operand(op);
     }
-}
-
-/* Sums stand in the dtype that the value's gradient is kept in; a lone contribution to a view of a parameter stays as
- * it is, because the op that undoes the view may widen it more cheaply. */
-static void contribute(Autodiff *c, Value *to, Adjoint *s, Value *v) {
-    Dtype d = s->wide ? s->dtype : to->dtype;
-    bool lone = s->wide && !s->is_param && !s->sum;
-    if (!lone) v = build_cast(&c->b, v, d);
-    s->sum = s->sum ? build_two(&c->b, OP_add, build_cast(&c->b, s->sum, d), v) : v;
 }
 
 static void index_built(Autodiff *c) {
@@ -173,7 +158,14 @@ static void differentiate(Autodiff *c, Op *op) {
     }
     for (int k = 0; k < op->nin; k++) {
         Adjoint *s = adjoint_of(c, op->in[k]);
-        if (s && d.in[k]) contribute(c, op->in[k], s, d.in[k]);
+        Value *v = d.in[k];
+        if (!s || !v) continue;
+        /* Sums stand in the dtype that the value's gradient is kept in; a lone contribution to a view of a parameter
+         * stays as it is, because the op that undoes the view may widen it more cheaply. */
+        Dtype kept = s->wide ? s->dtype : op->in[k]->dtype;
+        bool lone = s->wide && !s->is_param && !s->sum;
+        if (!lone) v = build_cast(&c->b, v, kept);
+        s->sum = s->sum ? build_two(&c->b, OP_add, build_cast(&c->b, s->sum, kept), v) : v;
     }
 }
 
@@ -219,22 +211,15 @@ static Value *sum_of(const Autodiff *c, const Param *p) {
     return s ? s->sum : NULL;
 }
 
-/* By Value.id: is it the gradient of several parameters? */
-static bool *shared_sums(const Autodiff *c) {
-    const Graph *g = c->b.g;
-    bool *taken = uses_value_flags(g), *shared = uses_value_flags(g);
+static int finish(Autodiff *c) {
+    Graph *g = c->b.g;
+    bool *taken = uses_value_flags(g), *shared = uses_value_flags(g); /* the gradient of a parameter, of several */
     for (int i = 0; i < g->params.n; i++) {
         const Value *sum = sum_of(c, g->params.at[i]);
         if (!sum || !stands_first(g->params.at[i])) continue;
         shared[sum->id] = taken[sum->id];
         taken[sum->id] = true;
     }
-    return shared;
-}
-
-static int finish(Autodiff *c) {
-    Graph *g = c->b.g;
-    const bool *shared = shared_sums(c);
     Edit *e = edit_begin(g, c->b.p);
     int reached = 0;
     for (int i = 0; i < g->params.n; i++) {

@@ -17,23 +17,22 @@ static bool may_place(const Uses *uses, const Op *join) {
     return true;
 }
 
-static void place_pieces(Op *join) {
-    Value *whole = join->concat.y;
-    int dim = (int)join->concat.dim;
-    int64_t at = 0;
-    for (int k = 0; k < join->nin; k++) {
-        Value *v = join->concat.x[k];
-        v->base = whole;
-        v->offset = at;
-        memcpy(v->stride, whole->stride, sizeof v->stride);
-        at += v->shape[dim] * whole->stride[dim];
-    }
-    op_turn(join, OP_assemble);
-}
-
 void lower_concat_in_place(Graph *g, Program *p) {
     Uses *uses = uses_new(g, p);
-    for (int i = 0; i < p->ops.n; i++)
-        if (may_place(uses, p->ops.at[i])) place_pieces(p->ops.at[i]);
+    for (int i = 0; i < p->ops.n; i++) {
+        Op *join = p->ops.at[i];
+        if (!may_place(uses, join)) continue;
+        Value *whole = join->concat.y;
+        int dim = (int)join->concat.dim;
+        int64_t at = 0;
+        for (int k = 0; k < join->nin; k++) {
+            Value *v = join->concat.x[k];
+            v->base = whole;
+            v->offset = at;
+            memcpy(v->stride, whole->stride, sizeof v->stride);
+            at += v->shape[dim] * whole->stride[dim];
+        }
+        op_turn(join, OP_assemble);
+    }
     uses_free(uses);
 }

@@ -88,22 +88,19 @@ static Op *sibling(const EpilogueFusion *c, const Pattern *p, const Op *then, in
     return NULL;
 }
 
-static void try_pattern(EpilogueFusion *c, const Pattern *p, Op *then) {
-    for (int k = 0; k < then->nin; k++) {
-        if (!then->in[k]) continue;
-        Op *first = p->chain ? value_root(then->in[k])->def : sibling(c, p, then, k);
-        if (!first || first == then || first->kind != p->first || !may_fuse(c, p, first, then)) continue;
-        if (fuse_pair(c, p, first, then, k)) return;
-    }
-}
-
 static void fuse_where(Graph *g, Program *p, bool traced) {
     EpilogueFusion c = {g, p, uses_new(g, p), lower_written_states(g, p)};
-    for (int t = 0; t < npatterns; t++) {
-        if (patterns[t].traced != traced) continue;
-        for (int i = 0; i < p->ops.n; i++)
-            if (p->ops.at[i] && p->ops.at[i]->kind == patterns[t].then) try_pattern(&c, &patterns[t], p->ops.at[i]);
-    }
+    for (const Pattern *x = patterns; x < patterns + npatterns; x++)
+        for (int i = 0; x->traced == traced && i < p->ops.n; i++) {
+            Op *then = p->ops.at[i];
+            bool fused = !then || then->kind != x->then;
+            for (int k = 0; !fused && k < then->nin; k++) {
+                if (!then->in[k]) continue;
+                Op *first = x->chain ? value_root(then->in[k])->def : sibling(&c, x, then, k);
+                if (!first || first == then || first->kind != x->first || !may_fuse(&c, x, first, then)) continue;
+                fused = fuse_pair(&c, x, first, then, k);
+            }
+        }
     int kept = 0;
     for (int i = 0; i < p->ops.n; i++)
         if (p->ops.at[i]) p->ops.at[kept++] = p->ops.at[i];

@@ -58,37 +58,32 @@ static Value *lay_out_matrix(Layouts *l, Value *v, int64_t *trans, bool rows) {
     return t;
 }
 
-static void lay_out(Layouts *l, Op *op) {
-    unsigned any = T_POINTWISE | T_VIEW | T_STRIDED | T_ASSEMBLE | T_COPY;
-    if (op_is(op, any)) return;
-    l->user = op;
-    build_for(&l->b, op, "l");
-    l->b.phase = op->phase;
-    l->b.origin = op->origin;
-    int first = 0; /* operand whose layout is not settled */
-    if (op_is(op, T_PRODUCT)) {
-        Value **a = &OPERAND_OF(op, a), **b = &OPERAND_OF(op, b);
-        *a = lay_out_matrix(l, *a, &INT_OF(op, trans_a), (*b)->dims == 2 && (*a)->dims > 2);
-        *b = lay_out_matrix(l, *b, &INT_OF(op, trans_b), false);
-        first = SLOT_OF(op, b) + 1;
-    }
-    for (int k = first; k < op->nin; k++) {
-        Value *v = op->in[k];
-        if (!v || op_updates(op, k)) continue;
-        int last = v->dims - 1;
-        bool fits = op_is(op, T_ROWS) ? last < 0 || v->shape[last] == 1 || v->stride[last] == 1 : value_contiguous(v);
-        if (!fits) op->in[k] = contiguous(l, v);
-    }
-}
-
 static void layouts(Graph *g, Program *p) {
     Layouts l = {.b = {.g = g, .p = p}, .written = lower_written_states(g, p)};
     l.copy = NEW_ARRAY(g->arena, Value *, g->values.n + 1);
     Program old = *p;
     memset(&p->ops, 0, sizeof p->ops);
     for (int i = 0; i < old.ops.n; i++) {
-        lay_out(&l, old.ops.at[i]);
-        push(&p->ops, g->arena, old.ops.at[i]);
+        Op *op = l.user = old.ops.at[i];
+        build_for(&l.b, op, "l");
+        l.b.phase = op->phase;
+        l.b.origin = op->origin;
+        bool any = op_is(op, T_POINTWISE | T_VIEW | T_STRIDED | T_ASSEMBLE | T_COPY); /* it takes any layout */
+        int first = 0; /* operand whose layout is not settled */
+        if (!any && op_is(op, T_PRODUCT)) {
+            Value **a = &OPERAND_OF(op, a), **b = &OPERAND_OF(op, b);
+            *a = lay_out_matrix(&l, *a, &INT_OF(op, trans_a), (*b)->dims == 2 && (*a)->dims > 2);
+            *b = lay_out_matrix(&l, *b, &INT_OF(op, trans_b), false);
+            first = SLOT_OF(op, b) + 1;
+        }
+        for (int k = first; k < op->nin && !any; k++) {
+            Value *v = op->in[k];
+            if (!v || op_updates(op, k)) continue;
+            int last = v->dims - 1;
+            bool row = last < 0 || v->shape[last] == 1 || v->stride[last] == 1;
+            if (op_is(op, T_ROWS) ? !row : !value_contiguous(v)) op->in[k] = contiguous(&l, v);
+        }
+        push(&p->ops, g->arena, op);
     }
 }
 

@@ -152,32 +152,6 @@ static Copies fetched_masters(Graph *g, const Program *p) {
     return l;
 }
 
-static void move_operands(Graph *g, Edit *e, Op *op, int pos, Copies *small, const Copies *masters) {
-    bool to_host = op->purpose == TO_RUN_ON_HOST, streams = op->purpose == TO_UPDATE_STREAMED;
-    Purpose here = to_host ? TO_OFFLOAD : streams ? TO_FETCH_STREAMED : TO_FETCH_STATE;
-    Purpose back = streams ? TO_WRITE_BACK_STREAMED : TO_OFFLOAD;
-    for (int k = 0; k < op->nin; k++) {
-        Value *v = op->in[k], *t = known_copy(small, v), *up = known_copy(masters, v);
-        if (!v || on_host(v) == to_host) continue;
-        const char *id = arena_printf(g->arena, "%s_%s_%d", to_host ? "o" : "f", op->id, k);
-        if (only_written(op, k)) {
-            t = zeros(g, e, op, pos, arena_printf(g->arena, "z_%s_%d", op->id, k), v);
-        } else if (up && !to_host && op_is(op, T_OPTIMIZER)) {
-            t = up;
-        } else if (!t || op_updates(op, k)) {
-            t = twin(g, v, to_host);
-            edit_before(e, pos, copy_op(g, here, op, id, v, t));
-            if (value_bytes(v) <= SMALL && !op_updates(op, k)) push(small, g->arena, ((Copied){v, t}));
-        }
-        edit_replace_operand(op, v, t);
-        if (!op_updates(op, k)) continue; /* a device op has updated a host state: write it back */
-        Value *state = value_new_view(g, v, v->dims, v->shape, v->stride, 0);
-        Op *away = copy_op(g, back, op, arena_printf(g->arena, "o_%s_%d", op->id, k), t, state);
-        away->origin = op;
-        edit_after(e, pos, away);
-    }
-}
-
 static void host_states(Graph *g, Program *p) {
     Edit *e = edit_begin(g, p);
     Copies small = {0}, masters = fetched_masters(g, p);
@@ -186,7 +160,29 @@ static void host_states(Graph *g, Program *p) {
         if (op_is(op, T_COPY | T_VIEW | T_ASSEMBLE)) continue;
         op->purpose = purpose_of(op);
         forget_written(&small, op);
-        move_operands(g, e, op, i, &small, &masters);
+        bool to_host = op->purpose == TO_RUN_ON_HOST, streams = op->purpose == TO_UPDATE_STREAMED;
+        Purpose here = to_host ? TO_OFFLOAD : streams ? TO_FETCH_STREAMED : TO_FETCH_STATE;
+        Purpose back = streams ? TO_WRITE_BACK_STREAMED : TO_OFFLOAD;
+        for (int k = 0; k < op->nin; k++) {
+            Value *v = op->in[k], *t = known_copy(&small, v), *up = known_copy(&masters, v);
+            if (!v || on_host(v) == to_host) continue;
+            if (only_written(op, k)) {
+                t = zeros(g, e, op, i, arena_printf(g->arena, "z_%s_%d", op->id, k), v);
+            } else if (up && !to_host && op_is(op, T_OPTIMIZER)) {
+                t = up;
+            } else if (!t || op_updates(op, k)) {
+                const char *id = arena_printf(g->arena, "%s_%s_%d", to_host ? "o" : "f", op->id, k);
+                t = twin(g, v, to_host);
+                edit_before(e, i, copy_op(g, here, op, id, v, t));
+                if (value_bytes(v) <= SMALL && !op_updates(op, k)) push(&small, g->arena, ((Copied){v, t}));
+            }
+            edit_replace_operand(op, v, t);
+            if (!op_updates(op, k)) continue; /* a device op has updated a host state: write it back */
+            Value *state = value_new_view(g, v, v->dims, v->shape, v->stride, 0);
+            Op *away = copy_op(g, back, op, arena_printf(g->arena, "o_%s_%d", op->id, k), t, state);
+            away->origin = op;
+            edit_after(e, i, away);
+        }
     }
     edit_commit(e);
 }

@@ -138,27 +138,6 @@ static void promote(Precision *c, Op *op) {
     }
 }
 
-/* ── the pass ───────────────────────────────────────────────────────────────────────────────────────────────────── */
-static void visit(Precision *c, Op *op) {
-    const Note *n = op->nout ? note_taken(c->notes, op_result(op)) : NULL;
-    if (n && (n->promotes || n->crossed)) return;
-    c->user = op;
-    build_for(&c->b, op, "c");
-    Module *unit = op->call < 0 ? NULL : lower_unit_module(op->module);
-    for (int k = 0; k < op->nin; k++) /* what is written in place stays itself */
-        if (op->in[k]) op->in[k] = op_updates(op, k) ? origin(c, op->in[k]) : operand(c, op->in[k], unit);
-    if (n && n->like) INT_OF(op, dtype) = operand(c, n->like, unit)->dtype;
-    if (op_needs_copy(op)) { /* a view of a cast's result, which the cast has laid out; without it strides differ */
-        c->b.module = op->module;
-        op->reshape.a = build_one(&c->b, OP_copy, op->reshape.a);
-        lower_join_region(op->reshape.a->def, op);
-    }
-    promote(c, op);
-    if (op_info[op->kind].infer) op_info[op->kind].infer(c->g, op);
-    if (op_changes_nothing(op)) return;
-    push(&c->b.p->ops, c->g->arena, op);
-}
-
 /* A result of the program, made by `def`, with what casts it at the borders that it crossed. */
 static Value *result(Precision *c, Value *v, Op *def) {
     if (!def) return origin(c, v);
@@ -196,7 +175,26 @@ void lower_precision(Graph *g, Program *p) {
     Program old = *p;
     memset(&p->ops, 0, sizeof p->ops);
     Precision c = {.g = g, .notes = p->notes, .b = {.g = g, .p = p, .phase = FORWARD}};
-    for (int i = 0; i < old.ops.n; i++) visit(&c, old.ops.at[i]);
+    for (int i = 0; i < old.ops.n; i++) {
+        Op *op = old.ops.at[i];
+        const Note *n = op->nout ? note_taken(c.notes, op_result(op)) : NULL;
+        if (n && (n->promotes || n->crossed)) continue;
+        c.user = op;
+        build_for(&c.b, op, "c");
+        Module *unit = op->call < 0 ? NULL : lower_unit_module(op->module);
+        for (int k = 0; k < op->nin; k++) /* what is written in place stays itself */
+            if (op->in[k]) op->in[k] = op_updates(op, k) ? origin(&c, op->in[k]) : operand(&c, op->in[k], unit);
+        if (n && n->like) INT_OF(op, dtype) = operand(&c, n->like, unit)->dtype;
+        if (op_needs_copy(op)) { /* a view of a cast's result, which the cast has laid out; without it strides differ */
+            c.b.module = op->module;
+            op->reshape.a = build_one(&c.b, OP_copy, op->reshape.a);
+            lower_join_region(op->reshape.a->def, op);
+        }
+        promote(&c, op);
+        if (op_info[op->kind].infer) op_info[op->kind].infer(c.g, op);
+        if (op_changes_nothing(op)) continue;
+        push(&c.b.p->ops, c.g->arena, op);
+    }
     if (p->logits) p->logits = result(&c, p->logits, origin(&c, p->logits)->def);
     if (p->loss) loss(&c, p);
     p->notes = NULL;

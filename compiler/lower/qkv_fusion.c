@@ -110,20 +110,16 @@ static bool fits(const Family *f, const Branch *b) {
     return f->n < MAX_FUSED_PARAMS;
 }
 
-/* Branches with rope go in front of those without, so that one rope op serves them: it takes the first heads. */
-static void add(Family *f, Branch b) {
-    int at = f->n++;
-    for (; b.rope && at > 0 && !f->at[at - 1].rope; at--) f->at[at] = f->at[at - 1];
-    f->at[at] = b;
-}
-
 static Family family_of(const QkvFusion *c, const Value *input) {
     Family f = {0};
     for (const User *u = uses_users(c->uses, input); u; u = u->next) {
         Op *op = u->op;
         if (c->taken[at(c, op)] || !is_linear(c, op) || op->matmul.a != input) continue;
         Branch b;
-        if (branch_of(c, op, &b) && fits(&f, &b)) add(&f, b);
+        if (!branch_of(c, op, &b) || !fits(&f, &b)) continue;
+        int at = f.n++; /* branches with rope go in front of the others: one rope op serves them, the first heads */
+        for (; b.rope && at > 0 && !f.at[at - 1].rope; at--) f.at[at] = f.at[at - 1];
+        f.at[at] = b;
     }
     return f;
 }

@@ -67,16 +67,6 @@ static Dtype wider(Dtype a, Dtype b) {
     return dtype_size(a) < dtype_size(b) ? b : a;
 }
 
-/* Many equal gradients added up in 16 bits stand still: in bf16 256 + 1 is 256. So microbatches are summed in fp32 at
- * least, whatever ranks exchange. A policy that names a 16-bit dtype for both, what gradients are made in and what they
- * are reduced in, asks for sums of that dtype, as FSDP2 adds them up. */
-static Dtype sum_dtype(const Unit *u) {
-    const UnitPolicy *p = u->policy;
-    bool waits = p->defer_sync || (p->defer_all_reduce && u->replicate->size > 1);
-    Dtype as_reduced = waits ? u->reduce : wider(u->reduce, u->dtype);
-    return p->has_grad_dtype && p->grad_dtype == u->reduce ? as_reduced : wider(as_reduced, FP32);
-}
-
 /* As in PyTorch (2.15; before, reductions followed param_dtype): what is not said follows the stored dtype. */
 static void set_dtypes(const Graph *g, Unit *u) {
     const UnitPolicy *p = u->policy;
@@ -90,7 +80,12 @@ static void set_dtypes(const Graph *g, Unit *u) {
     bool waits = g->training->accumulate > 1 && p->defer_sync,
          replicated = u->shard->size == 1 && u->replicate->size > 1;
     u->grad_dtype = p->has_grad_dtype && !waits && !replicated && !u->sparse ? p->grad_dtype : u->reduce;
-    u->sum = sum_dtype(u);
+    /* Many equal gradients added up in 16 bits stand still: in bf16 256 + 1 is 256. So microbatches are summed in fp32
+     * at least, whatever ranks exchange. A policy that names a 16-bit dtype for both, what gradients are made in and
+     * what they are reduced in, asks for sums of that dtype, as FSDP2 adds them up. */
+    bool deferred = p->defer_sync || (p->defer_all_reduce && u->replicate->size > 1);
+    Dtype as_reduced = deferred ? u->reduce : wider(u->reduce, u->dtype);
+    u->sum = p->has_grad_dtype && p->grad_dtype == u->reduce ? as_reduced : wider(as_reduced, FP32);
 }
 
 void lower_units(Graph *g) {

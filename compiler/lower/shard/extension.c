@@ -118,10 +118,6 @@ static Value *largest(const Gather *w, Value *shard) {
     return shard_add_out(g, max, FP32, slots);
 }
 
-static int64_t wire_numel(const Gather *w, const Wire *wire) {
-    return wire->count * (wire->every ? w->slice / wire->every : w->nparams);
-}
-
 Value *shard_gather_extended(Making *c, Unit *u, Value *shard, bool frozen, const char *id, Phase phase, State *into,
                              int pos) {
     Gather w = {c, u, u->policy->all_gather, id, phase, pos, value_numel(shard), NULL, 0, 0};
@@ -130,7 +126,8 @@ Value *shard_gather_extended(Making *c, Unit *u, Value *shard, bool frozen, cons
     OpParts before = {.pre_all_gather = {.shard = shard, .amax = amax, .axis = u->shard->id}};
     OpParts after = {.post_all_gather = {.amax = amax, .axis = u->shard->id}};
     Op *pre = foreign_op(&w, OP_pre_all_gather, "pre_", &before);
-    for (int k = 0; k < w.x->nwires; k++) shard_add_out(c->g, pre, w.x->wire[k].dtype, wire_numel(&w, &w.x->wire[k]));
+    for (const Wire *x = w.x->wire; x < w.x->wire + w.x->nwires; x++)
+        shard_add_out(c->g, pre, x->dtype, x->count * (x->every ? w.slice / x->every : w.nparams));
     for (int k = 0; k < w.x->nwires; k++)
         after.post_all_gather.wires[k] =
             gather(&w, pre->pre_all_gather.wires[k], k ? arena_printf(c->g->arena, ".%d", k) : "");
