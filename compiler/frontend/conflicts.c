@@ -46,26 +46,24 @@ static void check_order(const Frontend *f, const Prefetch *x, const Module *unit
          name_of(target));
 }
 
-static void resolve(Frontend *f, const Prefetch *x, const Module *unit, PrefetchList *list) {
-    Module *target = listed(f, x);
-    if (!target->policy)
-        fail(x->src, "prefetch: %s, made at %s:%d, is no unit: nn.fully_shard makes one of it", name_of(target),
-             target->made.file, target->made.line);
-    if (target == unit) fail(x->src, "prefetch: %s lists itself; list the units that come after it", name_of(unit));
-    check_order(f, x, unit, target);
-    Module **old = list->at;
-    list->at = NEW_ARRAY(f->arena, Module *, list->n + 1);
-    if (list->n) memcpy(list->at, old, sizeof *old * (size_t)list->n);
-    list->at[list->n++] = target;
-}
-
 static void prefetches(Frontend *f) {
     for (int i = 0; i < f->prefetches.n; i++) {
         const Prefetch *x = &f->prefetches.at[i];
         for (int k = 0; k < f->g->modules.n; k++) {
-            const Module *m = f->g->modules.at[k];
-            if (m->policy == x->policy)
-                resolve(f, x, m, x->backward ? &x->policy->backward_list : &x->policy->forward_list);
+            const Module *unit = f->g->modules.at[k];
+            if (unit->policy != x->policy) continue;
+            Module *target = listed(f, x);
+            if (!target->policy)
+                fail(x->src, "prefetch: %s, made at %s:%d, is no unit: nn.fully_shard makes one of it", name_of(target),
+                     target->made.file, target->made.line);
+            if (target == unit)
+                fail(x->src, "prefetch: %s lists itself; list the units that come after it", name_of(unit));
+            check_order(f, x, unit, target);
+            PrefetchList *list = x->backward ? &x->policy->backward_list : &x->policy->forward_list;
+            Module **old = list->at;
+            list->at = NEW_ARRAY(f->arena, Module *, list->n + 1);
+            if (list->n) memcpy(list->at, old, sizeof *old * (size_t)list->n);
+            list->at[list->n++] = target;
         }
     }
 }
@@ -170,30 +168,26 @@ static void shared_parameters(const Frontend *f) {
 
 /* ── sparse tables ────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-/* One lookup reads it; any other use has a gradient for every element. */
-static void check_reader(const Frontend *f, const Param *p, const Op *op, const Op **lookup) {
-    bool reads = false;
-    for (int k = 0; k < op->nin; k++) reads |= op->in[k] && value_root(op->in[k])->param == p;
-    if (!reads) return;
-    if (!*lookup && op_is(op, T_LOOKUP)) {
-        *lookup = op;
-        return;
-    }
-    fail(p->src,
-         "nn.Embedding: sparse = true, but %s is read by %s at %s:%d%s; the gradient of a sparse table is the rows of "
-         "one lookup: leave sparse out, or give the two a weight each",
-         p->path, op_info[op->kind].name, op->src.file, op->src.line,
-         *lookup ? arena_printf(f->arena, " besides the lookup at %s:%d", (*lookup)->src.file, (*lookup)->src.line)
-                 : "");
-}
-
 static void sparse_tables(const Frontend *f) {
     for (int i = 0; i < f->g->params.n; i++) {
         const Param *p = f->g->params.at[i];
         const UnitPolicy *policy = module_unit(p->owner)->policy;
         const Op *lookup = NULL;
         if (!p->sparse || !p->requires_grad) continue;
-        for (int k = 0; k < f->g->train->ops.n; k++) check_reader(f, p, f->g->train->ops.at[k], &lookup);
+        for (int k = 0; k < f->g->train->ops.n; k++) {
+            const Op *op = f->g->train->ops.at[k];
+            bool reads = false;
+            for (int j = 0; j < op->nin; j++) reads |= op->in[j] && value_root(op->in[j])->param == p;
+            if (!reads) continue;
+            if (lookup || !op_is(op, T_LOOKUP)) /* any use beside one lookup has a gradient for every element */
+                fail(p->src,
+                     "nn.Embedding: sparse = true, but %s is read by %s at %s:%d%s; the gradient of a sparse table is "
+                     "the rows of one lookup: leave sparse out, or give the two a weight each",
+                     p->path, op_info[op->kind].name, op->src.file, op->src.line,
+                     lookup ? arena_printf(f->arena, " besides the lookup at %s:%d", lookup->src.file, lookup->src.line)
+                            : "");
+            lookup = op;
+        }
         if (!policy || !(policy->defer_sync || policy->defer_all_reduce)) continue;
         const char *key = policy->defer_sync ? "requires_gradient_sync" : "requires_all_reduce";
         Source at = policy_source(f, policy, key);

@@ -19,15 +19,6 @@ static Source here(lua_State *L, const char *key) {
     return sandbox_key_source(L, sandbox_source(L), key);
 }
 
-static void check_file(lua_State *L, const char *what, const char *key, const char *path) {
-    struct stat st;
-    if (stat(path, &st) || !S_ISREG(st.st_mode))
-        field_fail(L, key, "%s: %s is no file; give the name of a source file", what, path);
-    if (!st.st_size) field_fail(L, key, "%s: %s is empty; write the functions into it", what, path);
-    if (st.st_size > MOST_SOURCE)
-        field_fail(L, key, "%s: %s is larger than %d MiB; is it the right file?", what, path, MOST_SOURCE >> 20);
-}
-
 /* A file within the model's folder, as its name is printed: with the folder before it. */
 static const char *file_field(lua_State *L, int t, const char *what, const char *key, const char *suffix) {
     Sandbox *s = sandbox_of(L);
@@ -43,7 +34,12 @@ static const char *file_field(lua_State *L, int t, const char *what, const char 
     if (*name == '/' || !sandbox_holds(s, real))
         field_fail(L, key, "%s: %s = \"%s\" leads out of the model's folder: copy the file into the folder", what, key,
                    name);
-    check_file(L, what, key, path);
+    struct stat st;
+    if (stat(path, &st) || !S_ISREG(st.st_mode))
+        field_fail(L, key, "%s: %s is no file; give the name of a source file", what, path);
+    if (!st.st_size) field_fail(L, key, "%s: %s is empty; write the functions into it", what, path);
+    if (st.st_size > MOST_SOURCE)
+        field_fail(L, key, "%s: %s is larger than %d MiB; is it the right file?", what, path, MOST_SOURCE >> 20);
     return path;
 }
 
@@ -95,9 +91,20 @@ static Wire read_wire(lua_State *L, int t, int nth) {
     return w;
 }
 
-/* "bf16", or a list of { dtype, count, every, per }. */
-static void read_wires(lua_State *L, Extension *x) {
+static int prim_all_gather_extension(lua_State *L) {
     const char *what = "nn.all_gather_extension";
+    options_table(L, 1);
+    field_check_keys(L, 1, what, "source cuda pre post wire amax align");
+    Extension *x = new_extension(L, what);
+    x->gathers = true;
+    x->part[PRE_GATHER] = field_string(L, 1, what, "pre", "pre_all_gather");
+    x->part[POST_GATHER] = field_string(L, 1, what, "post", "post_all_gather");
+    x->amax = field_boolean(L, 1, what, "amax", false);
+    const char *align = field_string(L, 1, what, "align", "element");
+    x->rows = !strcmp(align, "row");
+    if (!x->rows && strcmp(align, "element"))
+        field_fail(L, "align", "%s: align = \"%s\"; it is \"element\" or \"row\"", what, align);
+    /* "bf16", or a list of { dtype, count, every, per } */
     int type = lua_getfield(L, 1, "wire");
     if (type == LUA_TSTRING) {
         x->wire[x->nwires++] = (Wire){field_to_dtype(L, -1, what), 1, 1};
@@ -116,22 +123,6 @@ static void read_wires(lua_State *L, Extension *x) {
                    "every = 1, per = \"element\" }, ... }; this is %s",
                    what, field_type(L, -1));
     lua_pop(L, 1);
-}
-
-static int prim_all_gather_extension(lua_State *L) {
-    const char *what = "nn.all_gather_extension";
-    options_table(L, 1);
-    field_check_keys(L, 1, what, "source cuda pre post wire amax align");
-    Extension *x = new_extension(L, what);
-    x->gathers = true;
-    x->part[PRE_GATHER] = field_string(L, 1, what, "pre", "pre_all_gather");
-    x->part[POST_GATHER] = field_string(L, 1, what, "post", "post_all_gather");
-    x->amax = field_boolean(L, 1, what, "amax", false);
-    const char *align = field_string(L, 1, what, "align", "element");
-    x->rows = !strcmp(align, "row");
-    if (!x->rows && strcmp(align, "element"))
-        field_fail(L, "align", "%s: align = \"%s\"; it is \"element\" or \"row\"", what, align);
-    read_wires(L, x);
     lua_pushlightuserdata(L, x);
     return 1;
 }

@@ -190,7 +190,7 @@ void trace_begin(Frontend *f, const char *name, bool training, bool sampling);
 
 /* scaler.c */
 void scaler_open(lua_State *L);
-void scaler_field(lua_State *L, int training); /* nn.training's grad_scaler */
+void scaler_field(lua_State *L); /* nn.training's grad_scaler */
 
 /* params.c */
 void params_open(lua_State *L);

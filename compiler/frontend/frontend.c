@@ -58,19 +58,6 @@ static Graph *new_graph(Arena *a, const FrontendOptions *o) {
     return g;
 }
 
-/* The file returned what nn.training gave it. */
-static void check_result(Frontend *f) {
-    lua_State *L = f->L;
-    Source end = {f->g->file, 1};
-    if (f->options->nset && !f->options_at.file) fail(end, "--set: this file has no nn.options to set");
-    if (!f->training_ref)
-        fail(end, "the file describes no training: it must end with `return nn.training { model = ..., ... }`");
-    lua_rawgeti(L, LUA_REGISTRYINDEX, f->training_ref);
-    if (!lua_rawequal(L, -1, -2))
-        fail(f->training_at, "the file must return what nn.training gives: write `return nn.training { ... }`");
-    lua_pop(L, 2);
-}
-
 /* Such names stand in reports, plans and logs. */
 static void check_name(Source at, const char *what, const char *name) {
     const unsigned char *s = (const unsigned char *)name;
@@ -106,7 +93,14 @@ Graph *frontend_load(Arena *a, const FrontendOptions *o) {
     sandbox_of(f->L)->quiet = o->planned;
     open_libraries(f);
     sandbox_run(f->L, text, n, arena_printf(a, "@%s", o->model_file), 1);
-    check_result(f);
+    Source end = {f->g->file, 1};
+    if (o->nset && !f->options_at.file) fail(end, "--set: this file has no nn.options to set");
+    if (!f->training_ref)
+        fail(end, "the file describes no training: it must end with `return nn.training { model = ..., ... }`");
+    lua_rawgeti(f->L, LUA_REGISTRYINDEX, f->training_ref);
+    if (!lua_rawequal(f->L, -1, -2))
+        fail(f->training_at, "the file must return what nn.training gives: write `return nn.training { ... }`");
+    lua_pop(f->L, 2);
     training_trace(f);
     check_names(f->g);
     f->g->unproven = graph_unproven(f->g, f->g->train);

@@ -55,12 +55,6 @@ static void broadcast(lua_State *L, const Operands *o, Value *like) {
     }
 }
 
-static Value *number_value(Builder *b, double x, Dtype d) {
-    Value *full = BUILD(b, full, .dtype = d, .value = x)->full.y;
-    note_on(b->g, b->p, full)->number = dtype_float(d);
-    return full;
-}
-
 /* Operands from stack index `first` on; numbers stay numbers until their dtype is known. */
 static Operands operands(lua_State *L, const char *name, int first, int n) {
     Operands o = {.name = name, .n = n};
@@ -122,7 +116,8 @@ static void unify(lua_State *L, Builder *b, Operands *o, int from, Dtype d) {
         Value *v = o->v[i];
         if (!v) {
             trace_need_number(L, o->name, o->number[i], d);
-            v = number_value(b, o->number[i], d);
+            v = BUILD(b, full, .dtype = d, .value = o->number[i])->full.y;
+            note_on(b->g, b->p, v)->number = dtype_float(d);
         } else if (i >= from) {
             v = promoted(b, v, d, floating);
         }

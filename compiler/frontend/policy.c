@@ -123,23 +123,6 @@ static const char *place(lua_State *L, const char *key) { /* "net.lua:12", where
     return arena_printf(fe_of(L)->arena, "%s:%d", s.file, s.line);
 }
 
-/* A reduce adds gradients up in the dtype they have, or widens 16 bits to fp32. */
-static void check_gradients(lua_State *L, const UnitPolicy *p) {
-    if (!p->has_grad_dtype) return;
-    if (!p->has_reduce_dtype)
-        contradiction(
-            L, "grad_dtype",
-            "mp_policy: grad_dtype = \"%s\" without reduce_dtype: gradients are then made in the dtype that they "
-            "are reduced in; say what they are summed in too, reduce_dtype = \"fp32\"",
-            dtype_name(p->grad_dtype));
-    if (p->grad_dtype == p->reduce_dtype || (dtype_size(p->grad_dtype) == 2 && p->reduce_dtype == FP32)) return;
-    contradiction(
-        L, "grad_dtype",
-        "mp_policy: gradients of grad_dtype = \"%s\" cannot be summed in reduce_dtype = \"%s\" (%s): make them in "
-        "that dtype, or in \"bf16\" or \"fp16\" and sum them in \"fp32\"",
-        dtype_name(p->grad_dtype), dtype_name(p->reduce_dtype), place(L, "reduce_dtype"));
-}
-
 static void read_dtypes(lua_State *L, int t, const char *what, UnitOptions *o) {
     UnitPolicy *p = &o->policy;
     if (!field_table(L, t, what, "mp_policy")) return;
@@ -152,27 +135,21 @@ static void read_dtypes(lua_State *L, int t, const char *what, UnitOptions *o) {
     p->has_output_dtype = field_dtype(L, m, "mp_policy", "output_dtype", &p->output_dtype);
     o->has_buffer_dtype = field_dtype(L, m, "mp_policy", "buffer_dtype", &o->buffer_dtype);
     p->cast_forward_inputs = field_boolean(L, m, "mp_policy", "cast_forward_inputs", true);
-    check_gradients(L, p);
-    lua_pop(L, 1);
-}
-
-/* After the mesh has been read: a group lies in one shard group, and on one machine. */
-static void check_group(lua_State *L, const char *what, const UnitPolicy *p) {
-    const FrontendOptions *o = fe_of(L)->options;
-    int n = p->reshard_after_forward, shards = mesh_sizes(p, o->world).shards;
-    int nodes = o->nodes > 1 ? o->nodes : 1;
-    if (n > 1 && o->world > 1 && shards % n)
+    if (p->has_grad_dtype && !p->has_reduce_dtype)
         contradiction(
-            L, "reshard_after_forward",
-            "%s: reshard_after_forward = %d: a group of %d ranks does not divide the %d ranks that %s%s shards "
-            "over; write true (to all of them), false, or a divisor",
-            what, n, n, shards, p->shard || p->replicate ? "the mesh at " : "the world",
-            p->shard || p->replicate ? place(L, "mesh") : "");
-    if (n > 1 && n < shards && o->world / nodes % n)
-        field_fail(L, "reshard_after_forward",
-                   "%s: reshard_after_forward = %d: a group of %d ranks does not divide the %d ranks of a machine (%d "
-                   "ranks on %d); gathers from it are to stay on one: write true, false, or a divisor of %d",
-                   what, n, n, o->world / nodes, o->world, nodes, o->world / nodes);
+            L, "grad_dtype",
+            "mp_policy: grad_dtype = \"%s\" without reduce_dtype: gradients are then made in the dtype that they "
+            "are reduced in; say what they are summed in too, reduce_dtype = \"fp32\"",
+            dtype_name(p->grad_dtype));
+    /* a reduce adds gradients up in the dtype they have, or widens 16 bits to fp32 */
+    bool widens = dtype_size(p->grad_dtype) == 2 && p->reduce_dtype == FP32;
+    if (p->has_grad_dtype && p->grad_dtype != p->reduce_dtype && !widens)
+        contradiction(
+            L, "grad_dtype",
+            "mp_policy: gradients of grad_dtype = \"%s\" cannot be summed in reduce_dtype = \"%s\" (%s): make them in "
+            "that dtype, or in \"bf16\" or \"fp16\" and sum them in \"fp32\"",
+            dtype_name(p->grad_dtype), dtype_name(p->reduce_dtype), place(L, "reduce_dtype"));
+    lua_pop(L, 1);
 }
 
 static void read_reshard(lua_State *L, int t, const char *what, UnitPolicy *p) {
@@ -186,7 +163,22 @@ static void read_reshard(lua_State *L, int t, const char *what, UnitPolicy *p) {
                    "%s: reshard_after_forward must be true, false or the size of a group (2 or more), not %s", what,
                    field_type(L, -1));
     lua_pop(L, 1);
-    check_group(L, what, p);
+    /* a group lies in one shard group of the mesh, and on one machine */
+    const FrontendOptions *o = fe_of(L)->options;
+    int ranks = p->reshard_after_forward, shards = mesh_sizes(p, o->world).shards;
+    int nodes = o->nodes > 1 ? o->nodes : 1;
+    if (ranks > 1 && o->world > 1 && shards % ranks)
+        contradiction(
+            L, "reshard_after_forward",
+            "%s: reshard_after_forward = %d: a group of %d ranks does not divide the %d ranks that %s%s shards "
+            "over; write true (to all of them), false, or a divisor",
+            what, ranks, ranks, shards, p->shard || p->replicate ? "the mesh at " : "the world",
+            p->shard || p->replicate ? place(L, "mesh") : "");
+    if (ranks > 1 && ranks < shards && o->world / nodes % ranks)
+        field_fail(L, "reshard_after_forward",
+                   "%s: reshard_after_forward = %d: a group of %d ranks does not divide the %d ranks of a machine (%d "
+                   "ranks on %d); gathers from it are to stay on one: write true, false, or a divisor of %d",
+                   what, ranks, ranks, o->world / nodes, o->world, nodes, o->world / nodes);
 }
 
 /* What lasts over the microbatches of a step. */
@@ -258,16 +250,6 @@ static int read_ahead(lua_State *L, int t, const char *key, UnitPolicy *p, bool 
     return type == LUA_TTABLE ? 1 : (int)field_integer(L, t, "prefetch", key, 1, 0);
 }
 
-static void read_prefetch(lua_State *L, int t, const char *what, UnitPolicy *p) {
-    p->prefetch_forward = p->prefetch_backward = 1;
-    if (!field_table(L, t, what, "prefetch")) return;
-    int m = lua_gettop(L);
-    field_check_keys(L, m, "prefetch", "forward backward");
-    p->prefetch_forward = read_ahead(L, m, "forward", p, false);
-    p->prefetch_backward = read_ahead(L, m, "backward", p, true);
-    lua_pop(L, 1);
-}
-
 static UnitPolicy *read_unit_policy(lua_State *L, int t, const char *what, Source src) {
     UnitOptions *o = NEW(fe_of(L)->arena, UnitOptions);
     UnitPolicy *p = &o->policy;
@@ -282,7 +264,14 @@ static UnitPolicy *read_unit_policy(lua_State *L, int t, const char *what, Sourc
     read_reshard(L, t, what, p);
     read_accumulation(L, t, what, p);
     read_offload(L, t, what, p);
-    read_prefetch(L, t, what, p);
+    p->prefetch_forward = p->prefetch_backward = 1;
+    if (field_table(L, t, what, "prefetch")) {
+        int m = lua_gettop(L);
+        field_check_keys(L, m, "prefetch", "forward backward");
+        p->prefetch_forward = read_ahead(L, m, "forward", p, false);
+        p->prefetch_backward = read_ahead(L, m, "backward", p, true);
+        lua_pop(L, 1);
+    }
     p->unshard_in_backward = field_boolean(L, t, what, "unshard_in_backward", true);
     if (!p->unshard_in_backward && p->reshard_after_forward >= 2)
         contradiction(
@@ -312,38 +301,37 @@ void policy_buffers(Frontend *f) {
  * As in PyTorch they are neither sharded nor cast: every rank holds them whole, as they are stored. A frozen one is
  * then a buffer. PyTorch leaves the gradients of trainable ones as each rank made them, so that ranks drift apart
  * unless somebody sums them; here that is done, over all ranks. */
-static void ignore(Frontend *f, const UnitPolicy *policy, const char *pattern) {
-    Source src = policy_source(f, policy, "ignored_params");
-    VEC(const char *) paths = {0};
-    bool met = false;
-    if (policy_range_malformed(pattern)) fail(src, "ignored_params: '%s': %s", pattern, POLICY_RANGE);
-    for (int i = 0; i < f->g->params.n; i++) {
-        Param *p = f->g->params.at[i];
-        push(&paths, f->arena, p->path);
-        if (!policy_path_match(pattern, p->path, true)) continue;
-        met = true;
-        if (module_unit(p->owner)->policy != policy || p->is_buffer) continue;
-        if (policy->all_gather)
-            fail(src,
-                 "ignored_params: %s is not gathered, and the extension of %s:%d gathers the parameters of this unit; "
-                 "leave one of the two out, or wrap the parameter's module in a nn.fully_shard of its own",
-                 p->path, policy->all_gather->src.file, policy->all_gather->src.line);
-        if (p->requires_grad) {
-            p->ignored = true;
-            continue;
-        }
-        p->is_buffer = true;
-        p->value->name = p->path;
-    }
-    if (!met)
-        fail(src, "ignored_params: no parameter's path matches '%s'%s; * stands for any characters, as in \"*.bias\"",
-             pattern, field_nearest(f->arena, pattern, paths.at, paths.n));
-}
-
 void policy_ignore(Frontend *f) {
     for (int i = 0; i < f->g->modules.n; i++) {
         const UnitOptions *o = policy_unit_options(f->g->modules.at[i]->policy);
-        for (int k = 0; o && k < o->nignored; k++) ignore(f, &o->policy, o->ignored[k]);
+        for (int k = 0; o && k < o->nignored; k++) {
+            const char *pattern = o->ignored[k];
+            Source src = policy_source(f, &o->policy, "ignored_params");
+            VEC(const char *) paths = {0};
+            bool met = false;
+            if (policy_range_malformed(pattern)) fail(src, "ignored_params: '%s': %s", pattern, POLICY_RANGE);
+            for (int n = 0; n < f->g->params.n; n++) {
+                Param *p = f->g->params.at[n];
+                push(&paths, f->arena, p->path);
+                if (!policy_path_match(pattern, p->path, true)) continue;
+                met = true;
+                if (module_unit(p->owner)->policy != &o->policy || p->is_buffer) continue;
+                if (o->policy.all_gather)
+                    fail(src,
+                         "ignored_params: %s is not gathered, and the extension of %s:%d gathers the parameters of "
+                         "this unit; leave one of the two out, or wrap the parameter's module in a nn.fully_shard of "
+                         "its own",
+                         p->path, o->policy.all_gather->src.file, o->policy.all_gather->src.line);
+                p->ignored = p->requires_grad;
+                p->is_buffer = !p->requires_grad;
+                if (p->is_buffer) p->value->name = p->path;
+            }
+            if (!met)
+                fail(src,
+                     "ignored_params: no parameter's path matches '%s'%s; * stands for any characters, as in "
+                     "\"*.bias\"",
+                     pattern, field_nearest(f->arena, pattern, paths.at, paths.n));
+        }
     }
 }
 

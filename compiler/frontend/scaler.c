@@ -38,9 +38,9 @@ static int prim_grad_scaler(lua_State *L) { /* options */
     return 1;
 }
 
-void scaler_field(lua_State *L, int training) {
+void scaler_field(lua_State *L) {
     Graph *g = fe_of(L)->g;
-    lua_getfield(L, training, "grad_scaler");
+    lua_getfield(L, 1, "grad_scaler");
     g->training->scaler = scaler_of(L, -1);
     if (!g->training->scaler && !lua_isnil(L, -1))
         field_fail(L, "grad_scaler", "nn.training: grad_scaler must be optim.GradScaler { ... }, not %s",

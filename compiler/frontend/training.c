@@ -113,20 +113,6 @@ static void declare_batch(Frontend *f, int table) {
             L, "batch is empty: write batch = { tokens = nn.input(\"int32\", { 8, 1024 }, { from = \"tokens\" }) }");
 }
 
-/* The table that loss and logits get. */
-static void push_batch(Frontend *f, bool sampling) {
-    lua_State *L = f->L;
-    lua_newtable(L);
-    for (int i = 0; i < f->g->inputs.n; i++) {
-        Input *in = f->g->inputs.at[i];
-        Value *v = sampling ? in->sample_value : in->value;
-        if (!v) continue;
-        tensor_push(L, v);
-        lua_setfield(L, -2, in->name);
-    }
-    sandbox_strict(L, -1, sampling ? "the sample's inputs" : "batch");
-}
-
 /* ── traces ─────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 /* Calls the function `key` of the table at `table` on (model, batch); leaves its one result. */
@@ -137,27 +123,19 @@ static void call_traced(Frontend *f, int table, const char *key) {
     lua_rawgeti(L, LUA_REGISTRYINDEX, f->training_ref);
     lua_getfield(L, -1, "model");
     lua_remove(L, -2);
-    push_batch(f, f->sampling);
+    lua_newtable(L); /* the batch */
+    for (int i = 0; i < f->g->inputs.n; i++) {
+        Input *in = f->g->inputs.at[i];
+        Value *v = f->sampling ? in->sample_value : in->value;
+        if (!v) continue;
+        tensor_push(L, v);
+        lua_setfield(L, -2, in->name);
+    }
+    sandbox_strict(L, -1, f->sampling ? "the sample's inputs" : "batch");
     lua_call(L, 2, 1);
     if (!tensor_at(L, -1))
         fail(f->function_at, "%s returned %s; it must return a tensor%s", key, field_type(L, -1),
              lua_isnil(L, -1) ? ": write `return` before it" : "");
-}
-
-static Value *scalar_loss(Frontend *f) {
-    lua_State *L = f->L;
-    Value *v = tensor_value(L, -1, "loss");
-    if (value_numel(v) != 1 || !dtype_float(v->dtype))
-        fail(v->def ? v->def->src : f->function_at, "loss returned %s; it must be one floating-point number: %s",
-             value_str(f->arena, v), value_numel(v) == 1 ? "cast it to \"fp32\"" : "reduce it with nn.mean or nn.sum");
-    if (!v->def)
-        fail(f->function_at,
-             "loss returned an input or a parameter as it is; it must be computed from the model's result");
-    Builder b = trace_builder(L);
-    b.src = v->def->src;
-    b.module = f->g->root;
-    v = build_reshape(&b, v, 0, no_shape);
-    return v->dtype == FP64 ? v : build_cast(&b, v, FP32);
 }
 
 static Program *trace_loss(Frontend *f, int table, const char *name, bool training) {
@@ -166,9 +144,20 @@ static Program *trace_loss(Frontend *f, int table, const char *name, bool traini
         for (int i = 0; i < f->g->inputs.n; i++)
             f->g->inputs.at[i]->value = input_value(f, f->g->inputs.at[i], f->g->inputs.at[i]->shape);
     call_traced(f, table, "loss");
-    f->program->loss = scalar_loss(f);
-    lua_pop(f->L, 1);
+    Value *v = tensor_value(f->L, -1, "loss");
+    if (value_numel(v) != 1 || !dtype_float(v->dtype))
+        fail(v->def ? v->def->src : f->function_at, "loss returned %s; it must be one floating-point number: %s",
+             value_str(f->arena, v), value_numel(v) == 1 ? "cast it to \"fp32\"" : "reduce it with nn.mean or nn.sum");
+    if (!v->def)
+        fail(f->function_at,
+             "loss returned an input or a parameter as it is; it must be computed from the model's result");
+    Builder b = trace_builder(f->L);
+    b.src = v->def->src;
+    b.module = f->g->root;
+    v = build_reshape(&b, v, 0, no_shape);
     Program *p = f->program;
+    p->loss = v->dtype == FP64 ? v : build_cast(&b, v, FP32);
+    lua_pop(f->L, 1);
     f->program = NULL;
     return p;
 }
@@ -234,29 +223,6 @@ static void describe_integers(Frontend *f) {
 
 /* ── sample ─────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-static void sample_input(Frontend *f, int table, const char *name) {
-    lua_State *L = f->L;
-    lua_getfield(L, table, name);
-    Input *given = input_at(L, -1), *in = NULL; /* the batch's of that name */
-    for (int i = 0; i < f->g->inputs.n; i++)
-        if (!strcmp(f->g->inputs.at[i]->name, name)) in = f->g->inputs.at[i];
-    if (!given)
-        field_fail(L, name,
-                   "sample.inputs.%s is %s; inputs are made by nn.input(\"int32\", { 1, seq }, { from = \"tokens\" })",
-                   name, field_type(L, -1));
-    if (in && (in->dtype != given->dtype || in->dims != given->dims))
-        field_fail(L, name, "sample.inputs.%s is %s with %d dims, but batch.%s is %s with %d; they are one input", name,
-                   dtype_name(given->dtype), given->dims, name, dtype_name(in->dtype), in->dims);
-    if (!in) {
-        in = given;
-        in->name = name;
-        if (!in->from) in->from = name;
-        push(&f->g->inputs, f->arena, in);
-    }
-    in->sample_value = input_value(f, in, given->shape);
-    lua_pop(L, 1);
-}
-
 /* Without a table of its own, sampling reads the batch's inputs with one sample. */
 static void sample_inputs(Frontend *f, int table) {
     lua_State *L = f->L;
@@ -275,24 +241,29 @@ static void sample_inputs(Frontend *f, int table) {
     for (int i = 1; lua_rawgeti(L, inputs + 1, i) != LUA_TNIL; i++) {
         if (lua_type(L, -1) != LUA_TSTRING)
             sandbox_fail(L, "sample.inputs: entry %s without a name", lua_tostring(L, -1));
-        sample_input(f, inputs, arena_strdup(f->arena, lua_tostring(L, -1)));
+        const char *name = arena_strdup(f->arena, lua_tostring(L, -1));
+        lua_getfield(L, inputs, name);
+        Input *given = input_at(L, -1), *in = NULL; /* the batch's of that name */
+        for (int k = 0; k < f->g->inputs.n; k++)
+            if (!strcmp(f->g->inputs.at[k]->name, name)) in = f->g->inputs.at[k];
+        if (!given)
+            field_fail(
+                L, name,
+                "sample.inputs.%s is %s; inputs are made by nn.input(\"int32\", { 1, seq }, { from = \"tokens\" })",
+                name, field_type(L, -1));
+        if (in && (in->dtype != given->dtype || in->dims != given->dims))
+            field_fail(L, name, "sample.inputs.%s is %s with %d dims, but batch.%s is %s with %d; they are one input",
+                       name, dtype_name(given->dtype), given->dims, name, dtype_name(in->dtype), in->dims);
+        if (!in) {
+            in = given;
+            in->name = name;
+            if (!in->from) in->from = name;
+            push(&f->g->inputs, f->arena, in);
+        }
+        in->sample_value = input_value(f, in, given->shape);
         lua_settop(L, inputs + 1);
     }
     lua_settop(L, inputs - 1);
-}
-
-/* An input that sampling does not read has no value there. */
-static void drop_unread(Frontend *f, const Program *p) {
-    bool *read = NEW_ARRAY(f->arena, bool, f->g->values.n + 1); /* by Value.id */
-    for (int i = 0; i < p->ops.n; i++) {
-        const Op *op = p->ops.at[i];
-        for (int k = 0; k < op->nin; k++)
-            if (op->in[k]) read[value_root(op->in[k])->id] = true;
-    }
-    for (int i = 0; i < f->g->inputs.n; i++) {
-        Input *in = f->g->inputs.at[i];
-        if (in->sample_value && !read[in->sample_value->id]) in->sample_value = NULL;
-    }
 }
 
 static void trace_sample(Frontend *f, int training) {
@@ -307,9 +278,18 @@ static void trace_sample(Frontend *f, int training) {
         fail(v->def ? v->def->src : f->function_at,
              "sample.logits returned %s; it must be [1, seq, vocab], floating point", value_str(f->arena, v));
     f->program->logits = v;
-    drop_unread(f, f->program);
-    f->g->sample = f->program;
+    Program *p = f->g->sample = f->program;
     f->program = NULL;
+    bool *read = NEW_ARRAY(f->arena, bool, f->g->values.n + 1); /* by Value.id */
+    for (int i = 0; i < p->ops.n; i++) {
+        const Op *op = p->ops.at[i];
+        for (int k = 0; k < op->nin; k++)
+            if (op->in[k]) read[value_root(op->in[k])->id] = true;
+    }
+    for (int i = 0; i < f->g->inputs.n; i++) { /* an input that sampling does not read has no value there */
+        Input *in = f->g->inputs.at[i];
+        if (in->sample_value && !read[in->sample_value->id]) in->sample_value = NULL;
+    }
     lua_settop(L, table - 1);
 }
 
@@ -414,10 +394,10 @@ static void push_optim(lua_State *L, Optimizer *o, LrSchedule *s) {
     luaL_setmetatable(L, OPTIM);
 }
 
-static double field_least(lua_State *L, int t, const char *what, const char *key, double otherwise, double least,
-                          double below) {
+static double field_not_negative(lua_State *L, int t, const char *what, const char *key, double otherwise,
+                                 double below) {
     double x = field_number(L, t, what, key, otherwise);
-    if (x < least) field_fail(L, key, "%s: %s = %g; it must be at least %g", what, key, x, least);
+    if (x < 0) field_fail(L, key, "%s: %s = %g; it must be at least 0", what, key, x);
     if ((float)x >= below) field_fail(L, key, "%s: %s = %.9g; it must be below %g, in fp32 too", what, key, x, below);
     return field_single(L, t, what, key, otherwise);
 }
@@ -453,8 +433,8 @@ static void read_groups(lua_State *L, int t, const char *what, Optimizer *o) {
         const char *name = arena_printf(a, "%s: groups[%d]", what, i);
         field_check_keys(L, g, name, "match lr weight_decay");
         OptGroup x = {.src = sandbox_key_source(L, o->src, "match")};
-        x.lr = field_least(L, g, name, "lr", o->lr, 0, 1e30);
-        x.weight_decay = field_least(L, g, name, "weight_decay", o->weight_decay, 0, 1e30);
+        x.lr = field_not_negative(L, g, name, "lr", o->lr, 1e30);
+        x.weight_decay = field_not_negative(L, g, name, "weight_decay", o->weight_decay, 1e30);
         x.nmatch = field_strings(L, g, name, "match", &x.match);
         if (!x.nmatch)
             field_fail(L, "groups", "%s: write match = { \"*.bias\", ... }, patterns of parameter paths", name);
@@ -464,15 +444,6 @@ static void read_groups(lua_State *L, int t, const char *what, Optimizer *o) {
     if (o->groups.n > SC_GROUPS)
         field_fail(L, "groups", "%s: %d groups; at most %d fit", what, o->groups.n - 1, SC_GROUPS - 1);
     lua_pop(L, 1);
-}
-
-static void read_moment_dtype(lua_State *L, int t, const char *what, Optimizer *o) {
-    const char *name = field_string(L, t, what, "moment_dtype", "fp32");
-    if (!dtype_parse(name, &o->moment_dtype) || (o->moment_dtype != FP32 && o->moment_dtype != BF16))
-        field_fail(L, "moment_dtype", "%s: moment_dtype = \"%s\"; moments are kept in \"fp32\" or \"bf16\"", what,
-                   name);
-    if (field_present(L, t, "moment_dtype") && !training_moments(o))
-        field_fail(L, "moment_dtype", "%s: moment_dtype without a momentum: there are no moments to keep", what);
 }
 
 static int prim_optimizer(lua_State *L) { /* "SGD", options */
@@ -487,18 +458,23 @@ static int prim_optimizer(lua_State *L) { /* "SGD", options */
     field_check_keys(L, 2, what, arena_printf(a, "lr %s weight_decay moment_dtype groups", rule->keys));
     o->rule = rule;
     o->src = sandbox_source(L);
-    o->lr = field_least(L, 2, what, "lr", rule->lr, 0, 1e30);
-    o->weight_decay = field_least(L, 2, what, "weight_decay", rule->weight_decay, 0, 1e30);
-    o->momentum = field_least(L, 2, what, "momentum", 0, 0, 1);
+    o->lr = field_not_negative(L, 2, what, "lr", rule->lr, 1e30);
+    o->weight_decay = field_not_negative(L, 2, what, "weight_decay", rule->weight_decay, 1e30);
+    o->momentum = field_not_negative(L, 2, what, "momentum", 0, 1);
     o->nesterov = field_boolean(L, 2, what, "nesterov", false);
-    o->eps = field_least(L, 2, what, "eps", rule->eps, 0, 1e30);
+    o->eps = field_not_negative(L, 2, what, "eps", rule->eps, 1e30);
     if (o->eps == 0 && sc_optimizer_takes(rule, "eps"))
         field_fail(L, "eps",
                    "%s: eps = %g; it must be above 0: the update of a parameter without gradient would be 0/0", what,
                    o->eps);
     if (o->nesterov && o->momentum == 0) field_fail(L, "nesterov", "%s: nesterov needs a momentum", what);
     read_betas(L, 2, what, o);
-    read_moment_dtype(L, 2, what, o);
+    const char *moments = field_string(L, 2, what, "moment_dtype", "fp32");
+    if (!dtype_parse(moments, &o->moment_dtype) || (o->moment_dtype != FP32 && o->moment_dtype != BF16))
+        field_fail(L, "moment_dtype", "%s: moment_dtype = \"%s\"; moments are kept in \"fp32\" or \"bf16\"", what,
+                   moments);
+    if (field_present(L, 2, "moment_dtype") && !training_moments(o))
+        field_fail(L, "moment_dtype", "%s: moment_dtype without a momentum: there are no moments to keep", what);
     read_groups(L, 2, what, o);
     push_optim(L, o, NULL);
     return 1;
@@ -608,8 +584,8 @@ static int prim_training(lua_State *L) {
     training->optimizer = optim_field(L, "optimizer", false)->optimizer;
     Optim *schedule = optim_field(L, "schedule", true);
     if (schedule) training->schedule = *schedule->schedule;
-    scaler_field(L, 1);
-    training->clip_grad_norm = field_least(L, 1, "nn.training", "clip_grad_norm", 0, 0, 1e30);
+    scaler_field(L);
+    training->clip_grad_norm = field_not_negative(L, 1, "nn.training", "clip_grad_norm", 0, 1e30);
     training->accumulate = (int)field_integer(L, 1, "nn.training", "accumulate", 1, 1);
     g->deterministic = field_boolean(L, 1, "nn.training", "deterministic", true);
     check_sample(L);
