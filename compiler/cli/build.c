@@ -15,12 +15,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* models/gpt2.lua -> gpt2 */
-static char *name_of(Arena *a, const char *model) {
-    const char *base = basename(model);
-    return arena_printf(a, "%.*s", (int)(strlen(base) - strlen(".lua")), base);
-}
-
 static void make_folders(Arena *a, const char *path) {
     char *p = arena_strdup(a, path);
     for (char *c = p + 1;; c++) {
@@ -38,11 +32,6 @@ static void make_folders(Arena *a, const char *path) {
         fail(NOWHERE, "cannot write into %s: %s; choose another folder with -o", path, strerror(errno));
 }
 
-static bool is_folder(const char *path) {
-    struct stat st;
-    return path[strlen(path) - 1] == '/' || (!stat(path, &st) && S_ISDIR(st.st_mode));
-}
-
 static char *without_slashes(Arena *a, const char *folder) {
     size_t n = strlen(folder);
     while (n > 1 && folder[n - 1] == '/') n--;
@@ -51,10 +40,12 @@ static char *without_slashes(Arena *a, const char *folder) {
 
 /* -o names the binary, its sources stand beside it; or the folder for all of it. */
 static void place_of(Arena *a, const Options *o, char **folder, char **name) {
-    *name = name_of(a, o->inputs[0]);
+    const char *base = basename(o->inputs[0]); /* gpt2.lua */
+    struct stat st;
+    *name = arena_printf(a, "%.*s", (int)(strlen(base) - strlen(".lua")), base);
     if (!o->out)
         *folder = arena_printf(a, "build/%s", *name);
-    else if (is_folder(o->out))
+    else if (o->out[strlen(o->out) - 1] == '/' || (!stat(o->out, &st) && S_ISDIR(st.st_mode)))
         *folder = without_slashes(a, o->out);
     else {
         *folder = path_folder(a, o->out);
@@ -91,15 +82,6 @@ static void unlock_build(const Lock *l) {
     close(l->fd);
 }
 
-/* gpt2 for cuda (h200), world 16 on 2 nodes -> build/gpt2/gpt2 */
-static void tell_build(const Options *o, const Plan *p, const char *name, const char *binary) {
-    printf("%s for %s, world %d", name, report_target(p), p->world);
-    if (p->nodes > 1) printf(" on %d nodes", p->nodes);
-    for (int i = 0; i < o->npolicies; i++) printf(", policy %s", o->policies[i]);
-    printf(" -> %s%s\n", binary, o->sources ? ".c" : "");
-    cli_printed();
-}
-
 /* Before the compiler takes minutes. What the driver says beyond that a program says when it starts. */
 static void want_gpu(const Options *o, const Plan *p) {
     enum { NO_DEVICE = 100 }; /* CUDA_ERROR_NO_DEVICE */
@@ -129,7 +111,13 @@ static char *build(Arena *a, const Options *o, bool runs) {
     Lock lock = lock_build(a, binary);
     emit_keep(p, folder, name, variant, o->sources);
     if (lock.held) emit_clear(folder, name);
-    if (!runs) tell_build(o, p, name, binary);
+    if (!runs) { /* gpt2 for cuda (h200), world 16 on 2 nodes -> build/gpt2/gpt2 */
+        printf("%s for %s, world %d", name, report_target(p), p->world);
+        if (p->nodes > 1) printf(" on %d nodes", p->nodes);
+        for (int i = 0; i < o->npolicies; i++) printf(", policy %s", o->policies[i]);
+        printf(" -> %s%s\n", binary, o->sources ? ".c" : "");
+        cli_printed();
+    }
     if (!runs && o->explain) explain_passes(stdout, p);
     emit(p, folder, name);
     if (!o->sources) emit_build(p, folder, name, variant);
@@ -152,22 +140,6 @@ static bool is_program(const char *path) {
     return elf;
 }
 
-static _Noreturn void cannot_run_folder(Arena *a, const char *given) {
-    const char *folder = without_slashes(a, given);
-    const char *inside = arena_printf(a, "%s/%s", folder, basename(folder));
-    if (is_program(inside)) fail(NOWHERE, "cannot run %s: it is a folder; the program in it is %s", given, inside);
-    fail(NOWHERE, "cannot run %s: it is a folder; give a model's .lua file or a program that shardc built", given);
-}
-
-static _Noreturn void cannot_run(const char *path, int error) {
-    struct stat st;
-    bool file = !stat(path, &st) && S_ISREG(st.st_mode);
-    if (file && (error == EACCES || error == ENOEXEC) && !is_program(path))
-        fail(NOWHERE, "cannot run %s: it is not a program; give a model's .lua file or a program that shardc built",
-             path);
-    fail(NOWHERE, "cannot run %s: %s%s", path, strerror(error), file && error == EACCES ? "; see chmod +x" : "");
-}
-
 /* A model is built first; a binary runs as it is. */
 int command_run(Arena *a, const Options *o) {
     const char *binary = o->inputs[0];
@@ -180,12 +152,22 @@ int command_run(Arena *a, const Options *o) {
                    binary);
     else
         cli_refuse_model_options(o, binary);
-    if (!stat(binary, &st) && S_ISDIR(st.st_mode)) cannot_run_folder(a, binary);
+    bool there = !stat(binary, &st);
+    if (there && S_ISDIR(st.st_mode)) {
+        const char *folder = without_slashes(a, binary), *inside = arena_printf(a, "%s/%s", folder, basename(folder));
+        if (is_program(inside)) fail(NOWHERE, "cannot run %s: it is a folder; the program in it is %s", binary, inside);
+        fail(NOWHERE, "cannot run %s: it is a folder; give a model's .lua file or a program that shardc built", binary);
+    }
     char **args = NEW_ARRAY(a, char *, o->nrest + 2);
     args[0] = (char *)binary;
     if (o->nrest) memcpy(args + 1, o->rest, sizeof *args * (size_t)o->nrest);
     const char *path = strchr(binary, '/') ? binary : arena_printf(a, "./%s", binary);
     fflush(stdout);
     execv(path, args);
-    cannot_run(binary, errno);
+    int error = errno;
+    bool file = there && S_ISREG(st.st_mode);
+    if (file && (error == EACCES || error == ENOEXEC) && !is_program(binary))
+        fail(NOWHERE, "cannot run %s: it is not a program; give a model's .lua file or a program that shardc built",
+             binary);
+    fail(NOWHERE, "cannot run %s: %s%s", binary, strerror(error), file && error == EACCES ? "; see chmod +x" : "");
 }

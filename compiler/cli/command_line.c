@@ -349,18 +349,6 @@ static int key_of(const Option *o) {
     return o->letter ? o->letter : 256 + (int)(o - options);
 }
 
-/* The command's options, as argp wants them. */
-static const struct argp_option *argp_options(Arena *a, const Command *c) {
-    struct argp_option *list = NEW_ARRAY(a, struct argp_option, N_OPTIONS + 1);
-    int n = 0;
-    for (const Option *o = options; o < options + N_OPTIONS; o++)
-        if (o->commands & c->bit) {
-            int flags = (o->doc ? 0 : OPTION_HIDDEN) | (o->optional ? OPTION_ARG_OPTIONAL : 0);
-            list[n++] = (struct argp_option){o->name, key_of(o), o->arg, flags, o->doc, o->group};
-        }
-    return list;
-}
-
 static void take_input(Parse *p, char *arg, bool after_dashes) {
     if (!after_dashes && p->inputs.n == p->command->most && strchr(arg, '='))
         fail_usage("%s: one input is enough, %s was given already; an option of the model is set by --set %s", arg,
@@ -435,7 +423,14 @@ const Options *command_line_read(Arena *a, const Command *c, int argc, char **ar
                        .most_exposed_ms = -1},
                  .arena = a};
     if (p->command->bit == RUN) check_run_options(argc, argv);
-    const struct argp argp = {argp_options(a, c), parse, p->command->args, p->command->doc, NULL, NULL, NULL};
+    struct argp_option *list = NEW_ARRAY(a, struct argp_option, N_OPTIONS + 1);
+    int n = 0;
+    for (const Option *o = options; o < options + N_OPTIONS; o++) {
+        if (!(o->commands & c->bit)) continue;
+        int flags = (o->doc ? 0 : OPTION_HIDDEN) | (o->optional ? OPTION_ARG_OPTIONAL : 0);
+        list[n++] = (struct argp_option){o->name, key_of(o), o->arg, flags, o->doc, o->group};
+    }
+    const struct argp argp = {list, parse, p->command->args, p->command->doc, NULL, NULL, NULL};
     argv[1] = arena_printf(p->arena, "shardc %s", p->command->name);
     if (argp_parse(&argp, argc - 1, argv + 1, ARGP_NO_HELP | ARGP_IN_ORDER, NULL, p))
         fail(NOWHERE, "out of memory for the command line; free memory and run again");

@@ -11,14 +11,6 @@
 
 enum { MAGIC = 20240520, HEADER = 256, CHUNK = 1 << 16 };
 
-static void check_input(const char *path) {
-    struct stat in;
-    if (stat(path, &in)) fail(NOWHERE, "cannot read %s: %s", path, strerror(errno));
-    if (S_ISDIR(in.st_mode))
-        fail(NOWHERE, "cannot read %s: it is a folder; name its files, for example %s/*.txt", path, path);
-    input_add(path);
-}
-
 /* A name of an input comes easily behind -o where a pattern stands for many. */
 static void keep_others(const char *out) {
     unsigned char h[4] = {0};
@@ -172,7 +164,14 @@ static void put_header(FILE *f, int64_t tokens) {
 
 int command_data(Arena *a, const Options *o) {
     if (!o->out) fail_usage("data wants the name of its output: shardc data FILE... -o train.bin");
-    for (int i = 0; i < o->ninputs; i++) check_input(o->inputs[i]);
+    for (int i = 0; i < o->ninputs; i++) {
+        const char *path = o->inputs[i];
+        struct stat in;
+        if (stat(path, &in)) fail(NOWHERE, "cannot read %s: %s", path, strerror(errno));
+        if (S_ISDIR(in.st_mode))
+            fail(NOWHERE, "cannot read %s: it is a folder; name its files, for example %s/*.txt", path, path);
+        input_add(path);
+    }
     input_keep(o->out);
     keep_others(o->out);
     OutFile out = out_open(a, o->out);

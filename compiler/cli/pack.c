@@ -292,15 +292,11 @@ static void write_csv(const Problem *p, const Options *o) {
     out_commit(&f);
 }
 
-static bool is_csv(const char *path) {
-    size_t n = strlen(path);
-    return n > 4 && !strcmp(path + n - 4, ".csv");
-}
-
 int command_pack(Arena *a, const Options *o) {
     const char *input = o->inputs[0];
+    size_t length = strlen(input);
     Problem p = {.a = a};
-    if (is_csv(input)) {
+    if (length > 4 && !strcmp(input + length - 4, ".csv")) {
         const char *given = o->world ? "--world" : o->program ? "--program" : cli_model_option(o);
         if (given) fail_usage("%s is about a model, and %s is a list of buffers; leave it out", given, input);
         read_csv(&p, input);

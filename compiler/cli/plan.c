@@ -12,20 +12,6 @@
 #include <unistd.h>
 
 /* ── text ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
-static void runs_table(Arena *a, const Planned *p) {
-    size_t wide = strlen("blocks"), what = strlen("units");
-    for (int i = 0; i < p->nruns; i++) {
-        if (strlen(p->runs[i].match) > wide) wide = strlen(p->runs[i].match);
-        if (strlen(p->runs[i].what) > what) what = strlen(p->runs[i].what);
-    }
-    if (p->nruns)
-        printf("  %-*s  %-*s  %13s  %12s\n", (int)wide, "blocks", (int)what, "choice", "a block keeps", "it costs");
-    for (int i = 0; i < p->nruns; i++)
-        printf("  %-*s  %-*s  %13s  %12s\n", (int)wide, p->runs[i].match, (int)what, p->runs[i].what,
-               figure_bytes(a, (double)p->runs[i].kept), p->runs[i].us > 0 ? figure_time(a, p->runs[i].us) : "-");
-    printf("  %-*s  %s\n", (int)wide, "units", p->units);
-}
-
 static void candidates(Arena *a, const PlannerResult *r) {
     printf("%12s  %12s  %12s  %s\n", "promised", "step", "arena", "choice");
     for (int i = 0; i < r->tried; i++) {
@@ -46,11 +32,23 @@ static const char *stands_over(Arena *a, const Options *o) { /* " --policy a.lua
 }
 
 static void plan_text(Arena *a, const Options *o, const PlannerResult *r) {
-    const Plan *p = r->best.plan;
+    const Planned *best = &r->best;
+    const Plan *p = best->plan;
     double spare = (double)(r->budget - r->best.arena);
     printf("plan of %s for %s, world %d: arena within %s (%s)\n", p->model, p->device, p->world,
            figure_bytes(a, (double)r->budget), o->budget ? "--budget" : "what the device leaves");
-    runs_table(a, &r->best);
+    size_t wide = strlen("blocks"), what = strlen("units");
+    for (int i = 0; i < best->nruns; i++) {
+        if (strlen(best->runs[i].match) > wide) wide = strlen(best->runs[i].match);
+        if (strlen(best->runs[i].what) > what) what = strlen(best->runs[i].what);
+    }
+    if (best->nruns)
+        printf("  %-*s  %-*s  %13s  %12s\n", (int)wide, "blocks", (int)what, "choice", "a block keeps", "it costs");
+    for (int i = 0; i < best->nruns; i++)
+        printf("  %-*s  %-*s  %13s  %12s\n", (int)wide, best->runs[i].match, (int)what, best->runs[i].what,
+               figure_bytes(a, (double)best->runs[i].kept),
+               best->runs[i].us > 0 ? figure_time(a, best->runs[i].us) : "-");
+    printf("  %-*s  %s\n", (int)wide, "units", best->units);
     if (o->npolicies) { /* what it chose stands over them */
         Plan given = *p;
         given.npolicies = o->npolicies;

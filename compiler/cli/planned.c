@@ -112,20 +112,19 @@ Plan *cli_planned(Arena *a, const Options *o, const char *input, const char **ch
     return r.best.plan;
 }
 
-static Plan *compiled(Arena *a, const Options *o, const char *input) {
-    const char *model = arena_printf(a, "%s.lua", input);
-    if (access(input, F_OK) && !access(model, F_OK))
-        fail(NOWHERE, "cannot read %s: %s; is it %s?", input, strerror(ENOENT), model);
-    cli_refuse_model_options(o, input);
-    return plan_read(a, input);
-}
-
 Plan *cli_plan(Arena *a, const Options *o, const char *input) {
     if (o->nkeep && !o->budget)
         fail_usage("--keep %s: without --budget nothing is chosen; give one, for example --budget 60GiB", o->keep[0]);
-    Plan *p = !cli_is_model(input) ? compiled(a, o, input)
-              : o->budget          ? cli_planned(a, o, input, NULL)
-                                   : cli_compile(a, o, input, "", false);
+    Plan *p;
+    if (cli_is_model(input)) {
+        p = o->budget ? cli_planned(a, o, input, NULL) : cli_compile(a, o, input, "", false);
+    } else {
+        const char *model = arena_printf(a, "%s.lua", input);
+        if (access(input, F_OK) && !access(model, F_OK))
+            fail(NOWHERE, "cannot read %s: %s; is it %s?", input, strerror(ENOENT), model);
+        cli_refuse_model_options(o, input);
+        p = plan_read(a, input);
+    }
     if (o->delayed) cost_delay_collectives(p, o->delay_us);
     return p;
 }

@@ -25,31 +25,30 @@ static int whole(const char *key, const char *value) {
     return (int)x;
 }
 
-static void apply(Arena *a, Options *o, const char *key, const char *value) {
-    if (!strcmp(key, "world")) {
-        o->world = whole(key, value);
-    } else if (!strcmp(key, "nodes")) {
-        o->nodes = whole(key, value);
-    } else if (!strcmp(key, "device")) {
-        o->device = value;
-    } else if (!strcmp(key, "budget")) {
-        if (!cli_bytes(value, &o->budget))
-            fail_usage("budget=%s: an amount of memory is wanted, for example 60GiB, 80GB or 512MiB", value);
-    } else {
-        const char **set = NEW_ARRAY(a, const char *, o->nset + 1);
-        size_t length = strlen(key);
-        int n = 0;
-        for (int i = 0; i < o->nset; i++)
-            if (strncmp(o->set[i], key, length) || o->set[i][length] != '=') set[n++] = o->set[i];
-        set[n++] = arena_printf(a, "%s=%s", key, value);
-        o->set = set;
-        o->nset = n;
-    }
-}
-
 Options points_options(Arena *a, const Points *p, const SweepPoint *x) {
     Options o = *p->o;
-    for (int i = 0; i < p->nkeys; i++) apply(a, &o, p->keys[i].name, x->values[i]);
+    for (int i = 0; i < p->nkeys; i++) {
+        const char *key = p->keys[i].name, *value = x->values[i];
+        if (!strcmp(key, "world")) {
+            o.world = whole(key, value);
+        } else if (!strcmp(key, "nodes")) {
+            o.nodes = whole(key, value);
+        } else if (!strcmp(key, "device")) {
+            o.device = value;
+        } else if (!strcmp(key, "budget")) {
+            if (!cli_bytes(value, &o.budget))
+                fail_usage("budget=%s: an amount of memory is wanted, for example 60GiB, 80GB or 512MiB", value);
+        } else {
+            const char **set = NEW_ARRAY(a, const char *, o.nset + 1);
+            size_t length = strlen(key);
+            int n = 0;
+            for (int k = 0; k < o.nset; k++)
+                if (strncmp(o.set[k], key, length) || o.set[k][length] != '=') set[n++] = o.set[k];
+            set[n++] = arena_printf(a, "%s=%s", key, value);
+            o.set = set;
+            o.nset = n;
+        }
+    }
     return o;
 }
 

@@ -349,10 +349,9 @@ static const char *what_was_tried(Arena *a, const SearchLargest *r) {
 
 static int print(Arena *a, const Options *o, const Points *p, const char *key, int64_t value, const char *title,
                  const SearchLargest *largest, const char *command) {
-    Options found = *o;
     SweepPoint x = {.values = (const char *[]){arena_printf(a, "%" PRId64, value)}};
     Points one = {o, p->keys, 1, &x, 1};
-    found = points_options(a, &one, &x);
+    const Options found = points_options(a, &one, &x);
     const char *again = cli_again(a, &found, command);
     OutFile f = cli_output(a, o);
     if (cli_as_json(o)) {

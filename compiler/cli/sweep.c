@@ -102,16 +102,12 @@ static Points points_of(Arena *a, const Options *o) {
 }
 
 /* ── the picture ────────────────────────────────────────────────────────────────────────────────────────────────── */
-static bool number_of(const char *text, double *x) {
-    return sc_read_number(text, x);
-}
-
 /* The last key whose values are all numbers; -1. */
 static int numeric_key(const Points *p) {
     for (int k = p->nkeys - 1; k >= 0; k--) {
         bool all = true;
         double x;
-        for (int i = 0; i < p->keys[k].n; i++) all = all && number_of(p->keys[k].values[i], &x);
+        for (int i = 0; i < p->keys[k].n; i++) all = all && sc_read_number(p->keys[k].values[i], &x);
         if (all) return k;
     }
     return -1;
@@ -141,7 +137,7 @@ static void draw(Arena *a, const Points *p, int key) {
             const SweepPoint *x = &p->at[i];
             Mark m = {0, x};
             if (x->error || strcmp(points_label(a, p, x, key), map_key(names, l))) continue;
-            number_of(x->values[key], &m.x);
+            sc_read_number(x->values[key], &m.x);
             low = fmin(low, m.x);
             high = fmax(high, m.x);
             tokens |= x->is.tokens > 0;

@@ -5,26 +5,24 @@
 #include "../report/report.h"
 #include "cli.h"
 
-/* One plan of a batch: a line "ok PATH" or "refused PATH rule", for tests that try thousands. */
-static void verify_one(const char *path) {
-    Arena *a = arena_new();
-    size_t n;
-    const char *text = path_read(a, path, &n);
-    PlanError error;
-    const Plan *p = plan_parse(a, text, n, &error);
-    const Findings *f = p ? verify(a, p) : NULL;
-    if (!p)
-        printf("refused %s unreadable: %s\n", path, error.text);
-    else if (f->n)
-        printf("refused %s %s: %s\n", path, f->at[0].rule, f->at[0].text);
-    else
-        printf("ok %s\n", path);
-    arena_free(a);
-}
-
+/* For tests that try thousands of plans: a line for each, "ok PATH" or "refused PATH rule". */
 static int verify_batch(Arena *a, const char *list) {
     char *save = NULL, *text = path_read(a, list, NULL);
-    for (char *path = strtok_r(text, "\n", &save); path; path = strtok_r(NULL, "\n", &save)) verify_one(path);
+    for (char *path = strtok_r(text, "\n", &save); path; path = strtok_r(NULL, "\n", &save)) {
+        Arena *own = arena_new();
+        size_t n;
+        const char *plan = path_read(own, path, &n);
+        PlanError error;
+        const Plan *p = plan_parse(own, plan, n, &error);
+        const Findings *f = p ? verify(own, p) : NULL;
+        if (!p)
+            printf("refused %s unreadable: %s\n", path, error.text);
+        else if (f->n)
+            printf("refused %s %s: %s\n", path, f->at[0].rule, f->at[0].text);
+        else
+            printf("ok %s\n", path);
+        arena_free(own);
+    }
     return 0;
 }
 
