@@ -86,18 +86,6 @@ static Sample sample_of(const Reader *r, const cJSON *o) {
     return x;
 }
 
-static void take(Reader *r, const cJSON *o) {
-    const char *kind = text(o, "ph");
-    if (!kind) fail(r->at, "an entry has no \"ph\": this is no trace in JSON; run the program with --trace FILE");
-    if (strcmp(kind, "X")) return;
-    Sample x = sample_of(r, o);
-    if (r->file_of[x.rank] && r->file_of[x.rank] != r->at.file)
-        fail(r->at, "rank %d is in %s too: files are of one run, each with other ranks; leave one of the two out",
-             x.rank, r->file_of[x.rank]);
-    r->file_of[x.rank] = r->at.file;
-    push(&r->samples, r->a, x);
-}
-
 /* Counts the lines up to `to`. */
 static const char *pass(Reader *r, const char *from, const char *to) {
     for (; from < to; from++) r->at.line += *from == '\n';
@@ -126,7 +114,17 @@ static void read_file(Reader *r, const char *path) {
             fail(r->at, "column %d: from here on it is not JSON; is the file whole? Run the program with --trace again",
                  (int)(at - line) + 1);
         }
-        take(r, o);
+        const char *kind = text(o, "ph");
+        if (!kind) fail(r->at, "an entry has no \"ph\": this is no trace in JSON; run the program with --trace FILE");
+        if (!strcmp(kind, "X")) {
+            Sample x = sample_of(r, o);
+            if (r->file_of[x.rank] && r->file_of[x.rank] != r->at.file)
+                fail(r->at,
+                     "rank %d is in %s too: files are of one run, each with other ranks; leave one of the two out",
+                     x.rank, r->file_of[x.rank]);
+            r->file_of[x.rank] = r->at.file;
+            push(&r->samples, r->a, x);
+        }
         cJSON_Delete(o);
         at = pass(r, at, stop);
     }
@@ -409,7 +407,7 @@ static void measure_ranks(Reader *r, Actual *x, const Runs *runs) {
     x->between_us = nbetween ? median(between, nbetween) : -1;
 }
 
-static Reader reader_new(const Plan *p) {
+Actual *actual_read(const Plan *p, const char *files, const char *program) {
     Reader r = {.a = p->arena, .plan = p};
     r.file_of = NEW_ARRAY(r.a, const char *, p->world + 1);
     r.ids = NEW_ARRAY(r.a, Map *, p->nprograms + 1);
@@ -417,11 +415,6 @@ static Reader reader_new(const Plan *p) {
         r.ids[i] = map_new(r.a);
         for (int e = 0; e < p->programs[i].n; e++) map_index(r.ids[i], p->programs[i].events[e].id);
     }
-    return r;
-}
-
-Actual *actual_read(const Plan *p, const char *files, const char *program) {
-    Reader r = reader_new(p);
     Actual *x = NEW(r.a, Actual);
     *x = (Actual){.plan = p, .files = files, .programs = NEW_ARRAY(r.a, ActualProgram, p->nprograms + 1)};
     for (const char *at = files; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {

@@ -8,6 +8,7 @@
 
 enum { WIDTH = 760, PLOT = 316, LEFT = 76, RIGHT = 24, TOP = 48, BOTTOM = 56, LEGEND = 18 };
 static const char *const colors[] = {"#2f6fdb", "#d9822b", "#2a9d5c", "#b0413e", "#7d5bbe", "#5f6b76"};
+enum { N_COLORS = sizeof colors / sizeof *colors };
 
 /* XML has no control characters, escaped or not; they and bytes that are not UTF-8 become U+FFFD. */
 static const char *escaped(Arena *a, const char *text) {
@@ -107,7 +108,6 @@ static void series(FILE *f, Arena *a, const ChartSeries *s, const char *color, c
 
 /* Writes the names, in as many rows as they take, or only counts the rows (f NULL). */
 static int legend(FILE *f, Arena *a, const Chart *c, int y) {
-    enum { N_COLORS = sizeof colors / sizeof *colors };
     int at = LEFT, row = 0;
     for (int i = 0; i < c->n; i++) {
         const char *name = c->series[i].name;
@@ -126,19 +126,6 @@ static int height(const Chart *c) {
     return TOP + legend(NULL, NULL, c, 0) * LEGEND + PLOT + BOTTOM;
 }
 
-static void panel(FILE *f, Arena *a, const Chart *c) {
-    enum { N_COLORS = sizeof colors / sizeof *colors };
-    Frame at = {axis_over(c, true), axis_over(c, false), height(c) - BOTTOM - PLOT, height(c) - BOTTOM};
-    fprintf(f, "<text x=\"%d\" y=\"26\" font-size=\"16\" font-weight=\"600\">%s</text>\n", LEFT, escaped(a, c->title));
-    ticks(f, &at);
-    fprintf(f,
-            "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">%s</text>\n"
-            "<text transform=\"translate(20 %d) rotate(-90)\" text-anchor=\"middle\">%s</text>\n",
-            (LEFT + WIDTH - RIGHT) / 2, at.bottom + 42, escaped(a, c->x), (at.top + at.bottom) / 2, escaped(a, c->y));
-    for (int i = 0; i < c->n; i++) series(f, a, &c->series[i], colors[i % N_COLORS], &at);
-    legend(f, a, c, TOP - 6);
-}
-
 void chart_column(FILE *f, Arena *a, const Chart *c, int n) {
     int all = 0;
     for (int i = 0; i < n; i++) all += height(&c[i]);
@@ -149,9 +136,20 @@ void chart_column(FILE *f, Arena *a, const Chart *c, int n) {
             "@media(prefers-color-scheme:dark){svg{background:#16181c;color:#e6e6e6}}</style>\n"
             "<rect width=\"%d\" height=\"%d\" fill=\"none\"/>\n",
             WIDTH, all, escaped(a, c->title), WIDTH, all);
-    for (int i = 0, y = 0; i < n; y += height(&c[i++])) {
-        fprintf(f, "<g transform=\"translate(0 %d)\">\n", y);
-        panel(f, a, &c[i]);
+    for (int y = 0; n--; y += height(c++)) {
+        Frame at = {axis_over(c, true), axis_over(c, false), height(c) - BOTTOM - PLOT, height(c) - BOTTOM};
+        fprintf(f,
+                "<g transform=\"translate(0 %d)\">\n"
+                "<text x=\"%d\" y=\"26\" font-size=\"16\" font-weight=\"600\">%s</text>\n",
+                y, LEFT, escaped(a, c->title));
+        ticks(f, &at);
+        fprintf(f,
+                "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">%s</text>\n"
+                "<text transform=\"translate(20 %d) rotate(-90)\" text-anchor=\"middle\">%s</text>\n",
+                (LEFT + WIDTH - RIGHT) / 2, at.bottom + 42, escaped(a, c->x), (at.top + at.bottom) / 2,
+                escaped(a, c->y));
+        for (int i = 0; i < c->n; i++) series(f, a, &c->series[i], colors[i % N_COLORS], &at);
+        legend(f, a, c, TOP - 6);
         fprintf(f, "</g>\n");
     }
     fprintf(f, "</svg>\n");

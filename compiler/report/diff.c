@@ -293,12 +293,6 @@ static void add_program(Arena *a, Diff *d, const char *name) {
     push(&d->programs, a, g);
 }
 
-static bool rows_same(const DiffRows *r) {
-    for (int i = 0; i < r->n; i++)
-        if (!diff_row_same(&r->at[i])) return false;
-    return true;
-}
-
 Diff *diff_plans(Arena *a, const Plan *x, const Plan *y) {
     static const char *const names[N_FIGURES] = {"peak", "bound",   "host",   "library",
                                                  "step", "exposed", "tokens", "mfu"};
@@ -326,7 +320,8 @@ Diff *diff_plans(Arena *a, const Plan *x, const Plan *y) {
         if (program_named(y, x->programs[i].name) < 0) add_program(a, d, x->programs[i].name);
     d->same = !d->settings.n;
     for (int i = 0; i < N_FIGURES; i++) d->same = d->same && diff_row_same(&d->figures[i]);
-    for (int i = 0; i < 5; i++) d->same = d->same && rows_same(rows[i]);
+    for (int i = 0; i < 5; i++)
+        for (int k = 0; k < rows[i]->n; k++) d->same = d->same && diff_row_same(&rows[i]->at[k]);
     for (int i = 0; i < d->programs.n; i++)
         d->same = d->same && !d->programs.at[i].events.n && !d->programs.at[i].storages.n &&
                   (i == 0 || (d->programs.at[i].a && d->programs.at[i].b));

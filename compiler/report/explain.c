@@ -95,17 +95,6 @@ static void made_by(const Explain *w, const Op *op) {
         line(w, i ? "" : "one kernel of", "%s, by pass %s", op_named(w, op->body[i]), pass_of(w, op->body[i]));
 }
 
-static void place_on_stream(const Explain *w, int e) {
-    int place = 0, all = 0;
-    for (int i = 0; i < w->p->n; i++) {
-        if (w->p->events[i].stream != w->p->events[e].stream) continue;
-        all++;
-        place += i <= e;
-    }
-    line(w, "stands", "number %d of %d on stream %s; number %d of %d in issue order", place, all,
-         stream_name(w->p->events[e].stream), e + 1, w->p->n);
-}
-
 static void issued(const Explain *w, int e) {
     const Event *x = &w->p->events[e];
     const char *other = x->issue_other >= 0 ? event_named(w, x->issue_other) : NULL;
@@ -126,19 +115,15 @@ static void issued(const Explain *w, int e) {
     line(w, "issued", "%s%s%s", said, other ? " " : "", other ? other : "");
 }
 
-static int before_on_stream(const PlanProgram *p, int e) {
-    int i = e - 1;
-    while (i >= 0 && p->events[i].stream != p->events[e].stream) i--;
-    return i;
-}
-
 static double end_of(const Event *x) {
     return x->start_us + x->duration_us;
 }
 
 static void starts(const Explain *w, int e) {
     const Event *x = &w->p->events[e];
-    int before = before_on_stream(w->p, e), held = before;
+    int before = e - 1; /* on its stream */
+    while (before >= 0 && w->p->events[before].stream != x->stream) before--;
+    int held = before;
     for (int i = 0; i < x->nwaits; i++)
         if (held < 0 || end_of(&w->p->events[x->waits[i]]) > end_of(&w->p->events[held])) held = x->waits[i];
     line(w, "starts", "at %s, %s", time_of(w, x->start_us),
@@ -206,7 +191,14 @@ static void explain_event(const Explain *w, int e) {
             *x->module ? x->module : "-", source_of(w, x->src));
     made_by(w, x->op_ir);
     line(w, "purpose", "to %s", purposes[x->purpose].name);
-    place_on_stream(w, e);
+    int place = 0, all = 0; /* on its stream */
+    for (int i = 0; i < w->p->n; i++) {
+        if (w->p->events[i].stream != x->stream) continue;
+        all++;
+        place += i <= e;
+    }
+    line(w, "stands", "number %d of %d on stream %s; number %d of %d in issue order", place, all,
+         stream_name(x->stream), e + 1, w->p->n);
     issued(w, e);
     starts(w, e);
     waits(w, e);
@@ -222,22 +214,20 @@ static bool uses(const Access *x, int n, int storage) {
     return false;
 }
 
-/* Which events touch it; the longest time between two that do; first and last of them. */
-static void users(const Explain *w, int storage, int *first, int *last) {
+/* Which events touch it; the longest time between two that do. */
+static void users(const Explain *w, int storage) {
     Str lists[2] = {{.arena = w->plan->arena}, {.arena = w->plan->arena}};
-    int n[2] = {0}, from = -1, to = -1;
-    *first = *last = -1;
+    int n[2] = {0}, from = -1, to = -1, last = -1;
     for (int e = 0; e < w->p->n; e++) {
         const Event *x = &w->p->events[e];
         bool by[2] = {uses(x->writes, x->nwrites, storage), uses(x->reads, x->nreads, storage)};
         for (int k = 0; k < 2; k++)
             if (by[k] && n[k]++ < MOST_NAMED) str_addf(&lists[k], "%s%s", lists[k].n ? ", " : "", event_named(w, e));
         if (!by[0] && !by[1]) continue;
-        if (*last >= 0 && (from < 0 || x->start_us - end_of(&w->p->events[*last]) >
-                                           w->p->events[to].start_us - end_of(&w->p->events[from])))
-            from = *last, to = e;
-        if (*first < 0) *first = e;
-        *last = e;
+        if (last >= 0 && (from < 0 || x->start_us - end_of(&w->p->events[last]) >
+                                          w->p->events[to].start_us - end_of(&w->p->events[from])))
+            from = last, to = e;
+        last = e;
     }
     for (int k = 0; k < 2; k++) {
         if (n[k] > MOST_NAMED) str_addf(&lists[k], " and %d more", n[k] - MOST_NAMED);
@@ -281,7 +271,6 @@ static int neighbour(const Explain *w, const Storage *s, bool before) {
 static void explain_storage(const Explain *w, int storage) {
     const Storage *s = &w->plan->storages[storage];
     const PlanProgram *p = w->p;
-    int first, last;
     fprintf(w->f, "%s%s%s: %s of %s, %s (%s B)\n", s->name, s->program < 0 ? "" : " of program ",
             s->program < 0 ? "" : p->name, storage_class_name(s->cls), *s->owner ? s->owner : "(model)",
             figure_bytes(w->plan->arena, (double)s->size), figure_grouped(w->plan->arena, (double)s->size));
@@ -289,7 +278,7 @@ static void explain_storage(const Explain *w, int storage) {
          (unsigned long long)(s->offset + s->size), s->arena == ARENA_HOST ? "host's" : "device's");
     if (s->program < 0) {
         line(w, "lives", "always: it outlives programs. Less of it: a narrower dtype, or more ranks to shard over");
-        users(w, storage, &first, &last);
+        users(w, storage);
         return;
     }
     made_by(w, p->events[s->first].op_ir);
@@ -297,7 +286,7 @@ static void explain_storage(const Explain *w, int storage) {
     line(w, "lives", "from %s to %s: %s of %s", event_named(w, s->first), event_named(w, s->last),
          time_of(w, end_of(z) - a->start_us), time_of(w, p->step_us));
     line(w, "so long", "%s", why_so_long(s, a->phase == FORWARD && z->phase != FORWARD));
-    users(w, storage, &first, &last);
+    users(w, storage);
     int before = neighbour(w, s, true), after = neighbour(w, s, false);
     if (before >= 0)
         line(w, "before it", "%s had some of its bytes, until %s", w->plan->storages[before].name,

@@ -11,35 +11,22 @@
 enum { LARGEST = 3 };
 
 /* ── when ────────────────────────────────────────────────────────────────────────────────────────────────────────── */
-static Moment in_program(const Plan *p, const char *name) {
-    for (int i = 0; i < p->nprograms; i++)
-        if (!strcmp(p->programs[i].name, name)) return (Moment){i, -1, false};
-    return (Moment){-1, -1, false};
-}
-
-static int event_named(const PlanProgram *g, const char *id) {
-    for (int e = 0; e < g->n; e++)
-        if (!strcmp(g->events[e].id, id)) return e;
-    return -1;
-}
-
-static int forward_end(const PlanProgram *g) {
-    int end = -1;
-    for (int e = 0; e < g->n; e++)
-        if (g->events[e].phase == FORWARD && purpose_pinned(g->events[e].purpose)) end = e;
-    return end;
-}
-
 Moment report_moment(const Plan *p, const char *at) {
     Moment m = {live_largest_program(p, ARENA_DEVICE), -1, true};
     if (!at || !strcmp(at, "peak")) {
         if (m.program >= 0) m.event = p->programs[m.program].peak_event;
         return m;
     }
-    m = in_program(p, "micro");
+    m = (Moment){-1, -1, false};
+    for (int i = 0; i < p->nprograms && m.program < 0; i++)
+        if (!strcmp(p->programs[i].name, "micro")) m.program = i;
     if (m.program < 0) return m;
-    bool end = !strcmp(at, "forward");
-    m.event = end ? forward_end(&p->programs[m.program]) : event_named(&p->programs[m.program], at);
+    const PlanProgram *g = &p->programs[m.program];
+    bool forward = !strcmp(at, "forward"); /* its last kernel */
+    for (int e = 0; e < g->n && (forward || m.event < 0); e++) {
+        const Event *x = &g->events[e];
+        if (forward ? x->phase == FORWARD && purpose_pinned(x->purpose) : !strcmp(x->id, at)) m.event = e;
+    }
     if (m.event < 0)
         fail_usage("--at %s: the program micro has no such event; `peak`, `forward` (its end), or an id that "
                    "`shardc inspect` shows",
@@ -55,17 +42,6 @@ typedef struct {
     const Storage *largest[LARGEST];
 } Row;
 typedef VEC(Row) Rows;
-
-static void add(Row *r, const Storage *s) {
-    r->of[s->cls] += s->size;
-    r->total += s->size;
-    for (int i = 0; i < LARGEST; i++) {
-        if (r->largest[i] && r->largest[i]->size >= s->size) continue;
-        memmove(&r->largest[i + 1], &r->largest[i], sizeof *r->largest * (size_t)(LARGEST - 1 - i));
-        r->largest[i] = s;
-        return;
-    }
-}
 
 /* Largest first; of equal ones layers.2 before layers.10. */
 static int by_total(const void *a, const void *b) {
@@ -112,7 +88,14 @@ static Rows rows_of(const Plan *p, Moment m, unsigned classes, bool single) {
         const char *name = single ? s->name : *s->owner ? s->owner : "(model)";
         int k = map_index(index, name);
         if (k == out.n) push(&out, p->arena, ((Row){.name = name, .count = 1}));
-        add(&out.at[k], s);
+        Row *r = &out.at[k];
+        r->of[s->cls] += s->size;
+        r->total += s->size;
+        int place = 0;
+        while (place < LARGEST && r->largest[place] && r->largest[place]->size >= s->size) place++;
+        if (place == LARGEST) continue;
+        memmove(&r->largest[place + 1], &r->largest[place], sizeof *r->largest * (size_t)(LARGEST - 1 - place));
+        r->largest[place] = s;
     }
     if (out.n) qsort(out.at, (size_t)out.n, sizeof *out.at, by_total);
     if (!single) fold(&out, p->arena);

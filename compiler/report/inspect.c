@@ -106,21 +106,6 @@ static bool any_event_in(const Plan *p, const char *pattern) {
     return false;
 }
 
-/* Modules with events, and those that hold them. */
-static Map *all_paths(const Plan *p) {
-    Map *paths = map_new(p->arena);
-    for (int i = 0; i < p->nprograms; i++)
-        for (int e = 0; e < p->programs[i].n; e++) {
-            char *path = arena_strdup(p->arena, p->programs[i].events[e].module);
-            while (*path && !map_get(paths, path)) {
-                map_put(paths, path, paths);
-                char *dot = strrchr(path, '.');
-                *(dot ? dot : path) = 0;
-            }
-        }
-    return paths;
-}
-
 /* How many characters at their ends two paths share, in whole parts. */
 static int common_tail(const char *x, const char *y) {
     int n = (int)strlen(x), m = (int)strlen(y), same = 0;
@@ -131,7 +116,16 @@ static int common_tail(const char *x, const char *y) {
 
 /* By spelling; else the shortest of those that end in the same parts: h.0 for layers.0 */
 static const char *nearest_path(const Plan *p, const char *wanted) {
-    Map *paths = all_paths(p);
+    Map *paths = map_new(p->arena); /* of modules with events, and of those that hold them */
+    for (int i = 0; i < p->nprograms; i++)
+        for (int e = 0; e < p->programs[i].n; e++) {
+            char *path = arena_strdup(p->arena, p->programs[i].events[e].module);
+            while (*path && !map_get(paths, path)) {
+                map_put(paths, path, paths);
+                char *dot = strrchr(path, '.');
+                *(dot ? dot : path) = 0;
+            }
+        }
     VEC(const char *) names = {0};
     const char *found = NULL;
     int most = 0;

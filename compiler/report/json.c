@@ -75,22 +75,6 @@ static void put_findings(Json *j, const Findings *v) {
     }
 }
 
-static void put_times(Json *j, const Plan *p) {
-    json_open(j, "times", '[');
-    for (int g = 0; g < p->nprograms; g++) {
-        if (!program_trains(&p->programs[g])) continue;
-        Times t = verify_program_times(p->arena, &p->programs[g]);
-        json_line(j);
-        json_open(j, NULL, '{');
-        json_str(j, "program", p->programs[g].name);
-        json_real(j, "forward_ms", t.forward_ms);
-        json_real(j, "step_ms", t.step_ms);
-        json_real(j, "exposed_ms", t.exposed_ms);
-        json_close(j, '}');
-    }
-    json_close(j, ']');
-}
-
 void report_findings_json(FILE *f, const Plan *p, const Findings *v, const Findings *late) {
     Json j = {.f = f, .s = {.arena = p->arena}};
     json_start(&j, "shardc-findings", 1);
@@ -101,6 +85,18 @@ void report_findings_json(FILE *f, const Plan *p, const Findings *v, const Findi
     put_findings(&j, v);
     put_findings(&j, late);
     json_close(&j, ']');
-    put_times(&j, p);
+    json_open(&j, "times", '[');
+    for (int g = 0; g < p->nprograms; g++) {
+        if (!program_trains(&p->programs[g])) continue;
+        Times t = verify_program_times(p->arena, &p->programs[g]);
+        json_line(&j);
+        json_open(&j, NULL, '{');
+        json_str(&j, "program", p->programs[g].name);
+        json_real(&j, "forward_ms", t.forward_ms);
+        json_real(&j, "step_ms", t.step_ms);
+        json_real(&j, "exposed_ms", t.exposed_ms);
+        json_close(&j, '}');
+    }
+    json_close(&j, ']');
     json_end(&j);
 }

@@ -102,14 +102,15 @@ static void waits(Blocks *w, const PlanProgram *g, const Event *x) {
 }
 
 /* Of each result or operand: its name, "bf16[8,1024,768]", and its storage. */
-static void operands(Blocks *w, const Slot *slots, Value *const *values, int n, bool *comma) {
+static void operands(Blocks *w, const Slot *slots, Value *const *values, int n) {
+    bool comma = false;
     for (int k = 0; k < n; k++) {
         const Value *v = values[k];
         int index, storage = v ? plan_storage(w->plan, v) : -1;
         const Slot *slot = op_slot_at(slots, k, &index);
         if (storage < 0 || !slot) continue;
-        str_add(&w->s, *comma ? "," : "");
-        *comma = true;
+        str_add(&w->s, comma ? "," : "");
+        comma = true;
         add_index(w, w->texts, slot->n > 1 ? arena_printf(w->plan->arena, "%s[%d]", slot->name, index) : slot->name);
         Str shape = {.arena = w->plan->arena};
         str_addf(&shape, "%s[", dtype_name(v->dtype));
@@ -122,37 +123,30 @@ static void operands(Blocks *w, const Slot *slots, Value *const *values, int n, 
     }
 }
 
-static void details_row(Blocks *w, const PlanProgram *g, const Event *x, const char *statement) {
-    str_add(&w->s, "[");
-    add_index(w, w->texts, x->src.file);
-    str_addf(&w->s, ",%d,%d,%d,%d,", x->src.line, x->unit, x->comm, x->update);
-    add_real(&w->s, x->flops);
-    str_add(&w->s, ",");
-    add_real(&w->s, x->bytes);
-    accesses(w, x->reads, x->nreads);
-    accesses(w, x->writes, x->nwrites);
-    waits(w, g, x);
-    const Op *op = x->op_ir;
-    bool comma = false;
-    for (int results = 1; results >= 0; results--) {
-        comma = false;
-        str_add(&w->s, ",[");
-        if (op && results) operands(w, op_info[op->kind].results, op->out, op->nout, &comma);
-        if (op && !results) operands(w, op_info[op->kind].operands, op->in, op->nin, &comma);
-        str_add(&w->s, "]");
-    }
-    str_add(&w->s, ",");
-    page_string(&w->s, statement ? statement : "");
-    str_add(&w->s, "]");
-}
-
 /* A block of its own, a row a line: the page reads a row when it shows the event. */
 static void details_block(Blocks *w, int program) {
     const PlanProgram *g = &w->plan->programs[program];
     str_addf(&w->s, "<script id=\"%sdetails-%d\" type=\"application/json\">", w->prefix, program);
     for (int e = 0; e < g->n; e++) {
         if (e) str_add(&w->s, "\n");
-        details_row(w, g, &g->events[e], w->statements ? w->statements[program][e] : NULL);
+        const Event *x = &g->events[e];
+        const Op *op = x->op_ir;
+        str_add(&w->s, "[");
+        add_index(w, w->texts, x->src.file);
+        str_addf(&w->s, ",%d,%d,%d,%d,", x->src.line, x->unit, x->comm, x->update);
+        add_real(&w->s, x->flops);
+        str_add(&w->s, ",");
+        add_real(&w->s, x->bytes);
+        accesses(w, x->reads, x->nreads);
+        accesses(w, x->writes, x->nwrites);
+        waits(w, g, x);
+        str_add(&w->s, ",[");
+        if (op) operands(w, op_info[op->kind].results, op->out, op->nout);
+        str_add(&w->s, "],[");
+        if (op) operands(w, op_info[op->kind].operands, op->in, op->nin);
+        str_add(&w->s, "],");
+        page_string(&w->s, w->statements && w->statements[program][e] ? w->statements[program][e] : "");
+        str_add(&w->s, "]");
         str_spill(&w->s, w->f);
     }
     str_add(&w->s, "</script>\n");
@@ -287,28 +281,22 @@ static void storages(Blocks *w, int program) {
     str_add(&w->s, "}");
 }
 
-/* [from, to, took] of each event in the run. */
-static void actual_times(Blocks *w, int program) {
-    const ActualProgram *x = w->actual ? &w->actual->programs[program] : NULL;
-    if (!x || !x->runs) return;
-    member(w, "actual");
-    for (int e = 0; e < w->plan->programs[program].n; e++) {
-        const double times[] = {x->events[e].begin_us, x->events[e].end_us, x->events[e].us};
-        for (int k = 0; k < 3; k++) {
-            str_add(&w->s, e || k ? "," : "[");
-            str_addf(&w->s, "%.9g", times[k]);
-        }
-        str_spill(&w->s, w->f);
-    }
-    str_add(&w->s, w->plan->programs[program].n ? "]" : "[]");
-}
-
 /* Its events and storages: a block of its own, which the page reads when the program is shown. */
 static void program_block(Blocks *w, int program) {
     const PlanProgram *g = &w->plan->programs[program];
     str_addf(&w->s, "<script id=\"%sprogram-%d\" type=\"application/json\">{", w->prefix, program);
     event_columns(w, g);
-    actual_times(w, program);
+    const ActualProgram *x = w->actual ? &w->actual->programs[program] : NULL;
+    if (x && x->runs) {
+        member(w, "actual"); /* [from, to, took] of each event in the run */
+        str_add(&w->s, "[");
+        for (int e = 0; e < g->n; e++) {
+            const ActualEvent *y = &x->events[e];
+            str_addf(&w->s, "%s%.9g,%.9g,%.9g", e ? "," : "", y->begin_us, y->end_us, y->us);
+            str_spill(&w->s, w->f);
+        }
+        str_add(&w->s, "]");
+    }
     storages(w, program);
     str_add(&w->s, "}</script>\n");
 }

@@ -246,19 +246,14 @@ static const char *given(Arena *a, const RunLog *l, const char *name) {
     return run_log_setting(s, name);
 }
 
-static Map *all_settings(Arena *a, const RunLog *logs, int n) {
+/* Columns of those that differ; the others in a line. */
+static void settings_columns(Arena *a, FILE *f, TableColumns *t, const RunLog *logs, int n) {
     static const char *const always[] = {"model", "target", "ranks"};
     Map *names = map_new(a);
     for (int i = 0; i < 3; i++) map_index(names, always[i]);
     for (int i = 0; i < n; i++)
         for (int k = 0; last_start(&logs[i]) && k < last_start(&logs[i])->nsettings; k++)
             map_index(names, last_start(&logs[i])->settings[k].name);
-    return names;
-}
-
-/* Columns of those that differ; the others in a line. */
-static void settings_columns(Arena *a, FILE *f, TableColumns *t, const RunLog *logs, int n) {
-    Map *names = all_settings(a, logs, n);
     int at = 0; /* columns of the line so far */
     for (int k = 0; k < map_len(names); k++) {
         const char *name = map_key(names, k), *first = given(a, &logs[0], name);
@@ -306,16 +301,6 @@ static void figure_column(Arena *a, TableColumns *t, const RunLog *logs, int n, 
     if (some) push(t, a, c);
 }
 
-/* Metrics that the models log, each once. */
-static void metric_columns(Arena *a, TableColumns *t, const RunLog *logs, int n) {
-    Map *names = map_new(a);
-    for (int i = 0; i < n; i++)
-        for (int k = RUN_X; k < logs[i].steps.n; k++)
-            if (!is_known(logs[i].steps.columns[k].name)) map_index(names, logs[i].steps.columns[k].name);
-    for (int k = 0; k < map_len(names); k++)
-        figure_column(a, t, logs, n, false, map_key(names, k), map_key(names, k), LAST, false);
-}
-
 static void steps_column(Arena *a, TableColumns *t, const RunLog *logs, int n) {
     TableColumn *c = column_add(a, t, "steps", n);
     for (int i = 0; i < n; i++) {
@@ -341,24 +326,6 @@ static void predicted_column(Arena *a, TableColumns *t, const RunLog *logs, int 
     }
 }
 
-static void names_column(Arena *a, TableColumns *t, const RunLog *logs, int n) {
-    TableColumn *c = column_add(a, t, "run", n);
-    Map *short_names = map_new(a); /* without their folders, where that tells them apart */
-    for (int i = 0; i < n; i++) map_index(short_names, basename(logs[i].name));
-    c->text = true;
-    for (int i = 0; i < n; i++)
-        c->cells[i] = visible(a, map_len(short_names) == n ? basename(logs[i].name) : logs[i].name);
-}
-
-static void put_cell(FILE *f, const TableColumn *c, const char *text, int wide, bool last) {
-    int room = wide - columns_of(text);
-    if (c->text)
-        fprintf(f, "%s%*s", text, last ? 0 : room, "");
-    else
-        fprintf(f, "%*s%s", room, "", text);
-    fputs(last ? "\n" : "  ", f);
-}
-
 static void put_table(Arena *a, FILE *f, const TableColumns *t, int n) {
     int *wide = NEW_ARRAY(a, int, t->n + 1);
     for (int i = -1; i < n; i++)
@@ -370,13 +337,25 @@ static void put_table(Arena *a, FILE *f, const TableColumns *t, int n) {
     for (int i = -1; i < n; i++)
         for (int k = 0; k < t->n; k++) {
             const TableColumn *c = &t->at[k];
-            put_cell(f, c, i < 0 ? c->title : c->cells[i] ? c->cells[i] : "-", wide[k], k + 1 == t->n);
+            const char *text = i < 0 ? c->title : c->cells[i] ? c->cells[i] : "-";
+            bool last = k + 1 == t->n;
+            int room = wide[k] - columns_of(text);
+            if (c->text)
+                fprintf(f, "%s%*s", text, last ? 0 : room, "");
+            else
+                fprintf(f, "%*s%s", room, "", text);
+            fputs(last ? "\n" : "  ", f);
         }
 }
 
 static void put_runs(Arena *a, FILE *f, const RunLog *logs, int n) {
     TableColumns t = {0};
-    names_column(a, &t, logs, n);
+    TableColumn *run = column_add(a, &t, "run", n);
+    Map *short_names = map_new(a); /* without their folders, where that tells them apart */
+    for (int i = 0; i < n; i++) map_index(short_names, basename(logs[i].name));
+    run->text = true;
+    for (int i = 0; i < n; i++)
+        run->cells[i] = visible(a, map_len(short_names) == n ? basename(logs[i].name) : logs[i].name);
     settings_columns(a, f, &t, logs, n);
     steps_column(a, &t, logs, n);
     figure_column(a, &t, logs, n, false, "loss", "loss", LAST, false);
@@ -387,7 +366,12 @@ static void put_runs(Arena *a, FILE *f, const RunLog *logs, int n) {
     figure_column(a, &t, logs, n, false, "samples_s", "samples/s", MEDIAN, false);
     figure_column(a, &t, logs, n, false, "seconds", "step", MEDIAN, true);
     predicted_column(a, &t, logs, n);
-    metric_columns(a, &t, logs, n);
+    Map *metrics = map_new(a); /* that the models log, each once */
+    for (int i = 0; i < n; i++)
+        for (int k = RUN_X; k < logs[i].steps.n; k++)
+            if (!is_known(logs[i].steps.columns[k].name)) map_index(metrics, logs[i].steps.columns[k].name);
+    for (int k = 0; k < map_len(metrics); k++)
+        figure_column(a, &t, logs, n, false, map_key(metrics, k), map_key(metrics, k), LAST, false);
     put_table(a, f, &t, n);
     fputs("\nspeed and step are medians; `shardc report LOG` says more of one run, -o runs.html shows their curves\n",
           f);

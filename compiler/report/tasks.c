@@ -12,11 +12,6 @@
 #include "../ir/rules.h"
 #include "report.h"
 
-static int64_t limit_of(const Op *op, int k) {
-    int64_t tokens = rule_document_length(op, op->in[k]);
-    return tokens ? -tokens : op_index_limit(op, k);
-}
-
 static void put_sizes(Str *s, const Value *v, const int64_t *sizes) {
     for (int d = 0; d < v->dims; d++) str_addf(s, "%s%lld", d ? "x" : "", (long long)sizes[d]);
     str_add(s, ":");
@@ -65,7 +60,10 @@ static void describe(const Plan *p, const Op *op, Str *head, Str *tail) {
     for (int k = 0; k < op->ntable; k++) str_addf(tail, "%s%lld", k ? "," : "", (long long)op->table[k]);
     str_add(tail, "|");
     for (int k = 0; k < op_slot_count(info->results); k++) put_tensor(tail, p, op->out[k], 0);
-    for (int k = 0; k < op_slot_count(info->operands); k++) put_tensor(tail, p, op->in[k], limit_of(op, k));
+    for (int k = 0; k < op_slot_count(info->operands); k++) {
+        int64_t tokens = rule_document_length(op, op->in[k]);
+        put_tensor(tail, p, op->in[k], tokens ? -tokens : op_index_limit(op, k));
+    }
     put_tensor(tail, p, op->workspace, 0);
 }
 
