@@ -10,7 +10,7 @@ ROOT = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
 # Headers that declare the functions of several files: the prefixes of those files, or the words that all code may use.
 ALSO = {
     "base/base.h": ["str", "vec", "path", "out", "temp", "input", "fail", "vfail", "bug", "remark", "round_up",
-                    "compare_int64", "min64", "max64"],
+                    "compare_int64", "min64", "max64", "common_divisor"],
     "base/diagnostics.h": ["temp"],
     "cli/cli.h": ["command"],
     "emit/text.h": ["c"],

@@ -152,5 +152,9 @@ static inline int64_t min64(int64_t a, int64_t b) {
 static inline int64_t max64(int64_t a, int64_t b) {
     return a > b ? a : b;
 }
+static inline int64_t common_divisor(int64_t a, int64_t b) { /* the greatest; of a and 0: a */
+    for (int64_t rest; b; a = b, b = rest) rest = a % b;
+    return a;
+}
 
 #endif

@@ -225,13 +225,8 @@ static int64_t most_alive(const Problem *p) {
 static int64_t common_multiple(const Problem *p) { /* of the alignments; 0: it is large */
     int64_t multiple = 1;
     for (int i = 0; i < p->buffers.n; i++) {
-        int64_t a = multiple, b = p->buffers.at[i].alignment;
-        while (b) {
-            int64_t rest = a % b;
-            a = b;
-            b = rest;
-        }
-        multiple *= p->buffers.at[i].alignment / a;
+        int64_t alignment = p->buffers.at[i].alignment;
+        multiple *= alignment / common_divisor(multiple, alignment);
         if (multiple > 1 << 20) return 0;
     }
     return multiple;

@@ -95,17 +95,11 @@ static int64_t stride(const Search *s) {
     int64_t common = 0;
     bool refused = false;
     for (int i = 0; i < s->tried.n; i++) {
-        int64_t x = s->tried.at[i].value, y = common;
-        if (answer(s, x) == REFUSED) {
+        int64_t x = s->tried.at[i].value;
+        if (answer(s, x) == REFUSED)
             refused = true;
-            continue;
-        }
-        while (y) {
-            int64_t rest = x % y;
-            x = y;
-            y = rest;
-        }
-        common = x;
+        else
+            common = common_divisor(x, common);
     }
     return refused && common ? common : 1;
 }

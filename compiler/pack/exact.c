@@ -94,15 +94,6 @@ ExactResult exact_pack(ExactItem *items, int n, int nsections, int64_t capacity,
     return r;
 }
 
-static int64_t common_divisor(int64_t a, int64_t b) {
-    while (b) {
-        int64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
 /* First the bound itself, with half of the effort: mostly it can be met. Then halfway between what was not found and
  * what was. Every height is a multiple of `unit`. */
 int64_t exact_minimise(ExactItem *items, int n, int nsections, int64_t height, int64_t *bound, bool exact,

@@ -95,14 +95,6 @@ static void mark_node(Packer *p, int node, const Item *x, Life life) {
     if (life.to > mid) mark_node(p, 2 * node + 1, x, life);
 }
 
-static void mark(Packer *p, const Item *x, Life life) {
-    int id = (int)(x - p->items);
-    mark_node(p, 1, x, life);
-    push(&p->begins[life.from], p->a, id);
-    if (x->reach > x->last)
-        for (int leaf = p->leaf_of[x->last + 1]; leaf <= p->leaf_of[x->reach]; leaf++) push(&p->late[leaf], p->a, id);
-}
-
 /* ── what an item must keep away from ──────────────────────────────────────────────────────────────────────── */
 static void take_set(Packer *p, Spans *s) {
     if (s->n) push(&p->sets, p->a, spans_cursor(s));
@@ -113,16 +105,6 @@ static void take_conflicts(Packer *p, const Ints *l, const Item *x) {
         const Item *y = &p->items[l->at[i]];
         Span s = {y->at, y->at + y->size};
         if (pack_conflict(x, y)) push(&p->single, p->a, s);
-    }
-    p->steps += l->n;
-}
-
-static void take_partial(Packer *p, const Partial *l, const Item *x) {
-    for (int i = 0; i < l->n; i++) {
-        const Placed *y = &l->at[i];
-        if (x->first > y->reach || y->first > x->reach) continue;
-        bool together = x->first <= y->last && y->first <= x->last;
-        if (together || pack_conflict(x, &p->items[y->item])) push(&p->single, p->a, y->span);
     }
     p->steps += l->n;
 }
@@ -141,7 +123,13 @@ static void visit(Packer *p, const Item *x, Life life) {
         }
         if (node >= p->blocks) take_set(p, &p->nodes[node].through);
         if (node >= p->leaves) {
-            take_partial(p, &p->partial[part.lo], x);
+            const Partial *l = &p->partial[part.lo];
+            for (const Placed *y = l->at; y < l->at + l->n; y++) {
+                if (x->first > y->reach || y->first > x->reach) continue;
+                bool together = x->first <= y->last && y->first <= x->last;
+                if (together || pack_conflict(x, &p->items[y->item])) push(&p->single, p->a, y->span);
+            }
+            p->steps += l->n;
             continue;
         }
         int mid = (part.lo + part.hi) / 2;
@@ -177,7 +165,11 @@ static void place_item(Packer *p, Item *x) {
     spans_of_array(p->a, &p->singles, p->single.at, p->single.n);
     take_set(p, &p->singles);
     x->at = lowest_gap(p, x->size);
-    mark(p, x, life);
+    int id = (int)(x - p->items);
+    mark_node(p, 1, x, life);
+    push(&p->begins[life.from], p->a, id);
+    if (x->reach > x->last)
+        for (int leaf = p->leaf_of[x->last + 1]; leaf <= p->leaf_of[x->reach]; leaf++) push(&p->late[leaf], p->a, id);
 }
 
 /* Places all items in turn and returns the height; INT64_MAX as soon as more than `most` bytes lie above `line`. */
@@ -216,27 +208,27 @@ static int compare_rank(const void *a, const void *b) {
     return x->item - y->item;
 }
 
-typedef enum { BY_SIZE, BY_AREA, BY_SKYLINE, BY_LIFE, BY_PEAK, N_ORDERS, BY_BEGIN } OrderKind;
-
-static void rank(const Item *x, OrderKind kind, int peak, double key[2]) {
-    double life = x->last - x->first + 1, size = (double)x->size;
-    bool at_peak = x->first <= peak && peak <= x->last;
-    switch (kind) {
-    case BY_LIFE: key[0] = life, key[1] = size; break;
-    case BY_AREA: key[0] = life * size, key[1] = size; break;
-    case BY_SIZE: key[0] = size, key[1] = life; break;
-    case BY_PEAK: key[0] = at_peak ? 1e18 + life : size, key[1] = life; break;
-    default: key[0] = -x->first, key[1] = life; break;
-    }
+static void sequence_of(Rank *ranks, int n, int *sequence) {
+    qsort(ranks, (size_t)n, sizeof *ranks, compare_rank);
+    for (int i = 0; i < n; i++) sequence[i] = ranks[i].item;
 }
+
+typedef enum { BY_SIZE, BY_AREA, BY_SKYLINE, BY_LIFE, BY_PEAK, N_ORDERS, BY_BEGIN } OrderKind;
 
 static void sequence_by(const Packer *p, OrderKind kind, int peak, Rank *ranks, int *sequence) {
     for (int i = 0; i < p->n; i++) {
-        rank(&p->items[i], kind, peak, ranks[i].key);
-        ranks[i].item = i;
+        const Item *x = &p->items[i];
+        double life = x->last - x->first + 1, size = (double)x->size;
+        bool at_peak = x->first <= peak && peak <= x->last;
+        switch (kind) {
+        case BY_LIFE: ranks[i] = (Rank){{life, size}, i}; break;
+        case BY_AREA: ranks[i] = (Rank){{life * size, size}, i}; break;
+        case BY_SIZE: ranks[i] = (Rank){{size, life}, i}; break;
+        case BY_PEAK: ranks[i] = (Rank){{at_peak ? 1e18 + life : size, life}, i}; break;
+        default: ranks[i] = (Rank){{-x->first, life}, i}; break;
+        }
     }
-    qsort(ranks, (size_t)p->n, sizeof *ranks, compare_rank);
-    for (int i = 0; i < p->n; i++) sequence[i] = ranks[i].item;
+    sequence_of(ranks, p->n, sequence);
 }
 
 /* ── an order from the skyline ─────────────────────────────────────────────────────────────────────────────── */
@@ -314,13 +306,6 @@ static void merge_level(Skyline *s, int x) {
     if (p >= 0 && s->at[p].height == s->at[x].height) absorb(s, x, p);
     if (q >= 0 && s->at[q].height == s->at[x].height) absorb(s, x, q);
     sift(s, s->at[x].slot);
-}
-
-static void raise_stretch(Skyline *s, int x) {
-    int p = s->at[x].previous, q = s->at[x].next;
-    int64_t to = p < 0 ? s->at[q].height : q < 0 ? s->at[p].height : min64(s->at[p].height, s->at[q].height);
-    s->at[x].height = to;
-    merge_level(s, x);
 }
 
 static void put_on(Skyline *s, int x, const Item *item) {
@@ -411,7 +396,11 @@ static void sequence_by_skyline(Packer *p, int positions, int64_t effort, Rank *
     while (placed < p->n && p->steps < effort) {
         int low = s.heap[0], x = longest_inside(p, &s.at[low], &q);
         if (x < 0) {
-            raise_stretch(&s, low);
+            int left = s.at[low].previous, right = s.at[low].next;
+            s.at[low].height = left < 0    ? s.at[right].height
+                               : right < 0 ? s.at[left].height
+                                           : min64(s.at[left].height, s.at[right].height);
+            merge_level(&s, low);
             continue;
         }
         sequence[placed++] = x;
@@ -452,17 +441,6 @@ static uint64_t draw(uint64_t *state, uint64_t n) { /* a fixed sequence: the sam
     return (*state >> 33) % n;
 }
 
-/* Items of l that end above `line` move forward by `gain` places; the rest keep their order. */
-static void bump(const Packer *p, const Layout *l, int64_t line, double gain, Rank *ranks, int *sequence) {
-    for (int i = 0; i < p->n; i++) {
-        int x = l->sequence[i];
-        bool high = l->at[x] + p->items[x].size > line;
-        ranks[i] = (Rank){{(high ? gain : 0) - i, 0}, x};
-    }
-    qsort(ranks, (size_t)p->n, sizeof *ranks, compare_rank);
-    for (int i = 0; i < p->n; i++) sequence[i] = ranks[i].item;
-}
-
 /* Walks from order to order, to those at least as good; after some steps without gain back to the best. */
 static void repair(Packer *p, Layout *best, int64_t bound, int64_t enough, int64_t effort, Rank *ranks, int *sequence) {
     Layout now = new_layout(p);
@@ -478,7 +456,13 @@ static void repair(Packer *p, Layout *best, int64_t bound, int64_t enough, int64
         }
         bool all = draw(&state, 2); /* that stick out, or the highest alone */
         double gain = p->n * (double)(1 + draw(&state, 1000)) / 1000;
-        bump(p, &now, all ? bound : now.height - 1, gain, ranks, sequence);
+        int64_t line = all ? bound : now.height - 1;
+        for (int i = 0; i < p->n; i++) { /* those above it move forward by `gain` places, the rest keep their order */
+            int x = now.sequence[i];
+            bool high = now.at[x] + p->items[x].size > line;
+            ranks[i] = (Rank){{(high ? gain : 0) - i, 0}, x};
+        }
+        sequence_of(ranks, p->n, sequence);
         int64_t height = place_all(p, sequence), excess = excess_over(p, bound);
         if (height < now.height || excess <= now.excess) keep(p, &now, sequence, height, excess);
         if (height > best->height || (height == best->height && excess >= best->excess)) continue;
@@ -536,22 +520,18 @@ static Packer *packer_new(Arena *a, Item *items, int n, int positions) {
 }
 
 /* ── bounds ────────────────────────────────────────────────────────────────────────────────────────────────── */
-static int64_t *held_at(Arena *a, const Item *items, int n, int positions) {
+int64_t pack_bound(const Item *items, int n, int positions, int *where) {
+    Arena *a = arena_new();
     int64_t *held = NEW_ARRAY(a, int64_t, positions + 1);
     for (int i = 0; i < n; i++) {
         held[items[i].first] += items[i].size;
         held[items[i].last + 1] -= items[i].size;
     }
-    for (int i = 1; i < positions; i++) held[i] += held[i - 1];
-    return held;
-}
-
-int64_t pack_bound(const Item *items, int n, int positions, int *where) {
-    Arena *a = arena_new();
-    const int64_t *held = held_at(a, items, n, positions);
     *where = 0;
-    for (int i = 0; i < positions; i++)
+    for (int i = 1; i < positions; i++) {
+        held[i] += held[i - 1];
         if (held[i] > held[*where]) *where = i;
+    }
     int64_t most = held[*where];
     arena_free(a);
     return most;
@@ -584,35 +564,26 @@ static void attempt(Packer *p, Layout *best, int positions, int peak, int64_t bo
 }
 
 /* ── the hard core ─────────────────────────────────────────────────────────────────────────────────────────── */
-/* The core's items first, in order of their offsets in `core`, then the others as in `sequence`. */
-static void core_first(const Packer *p, const bool *in_core, const ExactItem *core, const int *chosen, int ncore,
-                       Rank *ranks, int *sequence) {
-    int to = ncore;
-    int *others = NEW_ARRAY(p->a, int, p->n);
-    memcpy(others, sequence, sizeof *others * (size_t)p->n);
-    for (int k = 0; k < ncore; k++) ranks[k] = (Rank){{-(double)core[k].at, 0}, chosen[k]};
-    qsort(ranks, (size_t)ncore, sizeof *ranks, compare_rank);
-    for (int k = 0; k < ncore; k++) sequence[k] = ranks[k].item;
-    for (int i = 0; i < p->n; i++)
-        if (!in_core[others[i]]) sequence[to++] = others[i];
-}
-
 /* Places all items around a packing of the core, in several orders of the others, and leaves the offsets of the attempt
  * with the least excess above `line` in p->items. Returns that excess. */
 static int64_t place_around(Packer *p, Layout *best, const bool *in_core, const ExactItem *core, const int *chosen,
                             int ncore, int64_t line, Rank *ranks, int *sequence) {
     static const OrderKind kinds[] = {BY_LIFE, BY_SIZE, BY_AREA};
     Layout here = new_layout(p);
+    int *all = NEW_ARRAY(p->a, int, p->n);
     for (int k = 0; k < 4 && here.excess > 0; k++) {
-        for (int i = 0; k == 3 && i < p->n; i++) ranks[i] = (Rank){{-(double)best->at[i], 0}, i};
         if (k < 3) {
             if (!p->around[k]) sequence_by(p, kinds[k], 0, ranks, p->around[k] = NEW_ARRAY(p->a, int, p->n));
-            memcpy(sequence, p->around[k], sizeof *sequence * (size_t)p->n);
+            memcpy(all, p->around[k], sizeof *all * (size_t)p->n);
         } else {
-            qsort(ranks, (size_t)p->n, sizeof *ranks, compare_rank);
-            for (int i = 0; i < p->n; i++) sequence[i] = ranks[i].item;
+            for (int i = 0; i < p->n; i++) ranks[i] = (Rank){{-(double)best->at[i], 0}, i};
+            sequence_of(ranks, p->n, all);
         }
-        core_first(p, in_core, core, chosen, ncore, ranks, sequence);
+        int to = ncore; /* the core's items first, in order of their offsets in `core`, then the others */
+        for (int i = 0; i < ncore; i++) ranks[i] = (Rank){{-(double)core[i].at, 0}, chosen[i]};
+        sequence_of(ranks, ncore, sequence);
+        for (int i = 0; i < p->n; i++)
+            if (!in_core[all[i]]) sequence[to++] = all[i];
         int64_t height = place_below(p, sequence, line, here.excess - 1);
         if (height < INT64_MAX) keep(p, &here, sequence, height, excess_over(p, line));
     }

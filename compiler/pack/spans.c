@@ -43,18 +43,6 @@ static void push_span(Arena *a, SpanRun *run, Span x) {
     run->hi = x.hi;
 }
 
-/* Above all spans. */
-static void add_last(Arena *a, Spans *s, Span x) {
-    int64_t below = s->n ? s->runs[s->n - 1].hi : 0;
-    SpanRun *run = s->n ? &s->runs[s->n - 1] : NULL;
-    if (!run || run->n == MOST) {
-        run = new_run(a, s, s->n);
-        run->gap = 0;
-    }
-    run->gap = max64(run->gap, x.lo - below);
-    push_span(a, run, x);
-}
-
 /* Between spans i - 1 and i of run r. */
 static void insert(Arena *a, Spans *s, int r, int i, Span x) {
     SpanRun *run = &s->runs[r];
@@ -110,8 +98,15 @@ static int merge(Spans *s, int r, int i, Span x) {
 /* Gaps never grow by this, so that `gap` of a run stays an upper limit. */
 int64_t spans_add(Arena *a, Spans *s, Span x) {
     int r = FIRST(k, 0, s->n, s->runs[k].hi >= x.lo), runs = s->n;
-    if (r == s->n) {
-        add_last(a, s, x);
+    if (r == s->n) { /* above all spans */
+        int64_t below = s->n ? s->runs[s->n - 1].hi : 0;
+        SpanRun *last = s->n ? &s->runs[s->n - 1] : NULL;
+        if (!last || last->n == MOST) {
+            last = new_run(a, s, s->n);
+            last->gap = 0;
+        }
+        last->gap = max64(last->gap, x.lo - below);
+        push_span(a, last, x);
         return 1;
     }
     SpanRun *run = &s->runs[r];

@@ -10,13 +10,7 @@
 enum { FLAT_ALIGN = 256, MOST_ALIGN = 1 << 22 };
 
 static int64_t common_multiple(int64_t a, int64_t b) {
-    int64_t x = a, y = b;
-    while (y) {
-        int64_t r = x % y;
-        x = y;
-        y = r;
-    }
-    return a / x * b;
+    return a / common_divisor(a, b) * b;
 }
 
 int64_t shard_flat_align(const Unit *u, const Param *p) {
