@@ -39,16 +39,7 @@ typedef struct {
     const char **foreign; /* objects of the user's files */
 } Build;
 
-/* ── where the runtime is ────────────────────────────────────────────────────────────────────────────────────────── */
-static void find_runtime(Build *b, const char *target) {
-    Arena *a = b->a;
-    bool plain = !b->variant[0];
-    const char *file = arena_printf(a, "libsc_%s%s%s.a", target, plain ? "" : "_", b->variant);
-    b->headers = places_headers(a);
-    const char *made_by = b->cuda ? "cuda" : plain ? "" : arena_printf(a, "libs-%s", b->variant);
-    b->library = path_join(a, places_library(a, file, made_by), file, "");
-}
-
+/* ── where the runtime and CUDA are ──────────────────────────────────────────────────────────────────────────────── */
 /* The library's kernels are for the architectures that `make cuda` listed beside it: one of the program's own major
  * with an equal or lower minor serves it. Without the list nothing is known, and the program says so when it starts. */
 static void check_archs(Build *b) {
@@ -70,7 +61,6 @@ static void check_archs(Build *b) {
          made.s, wanted, all.s);
 }
 
-/* ── where CUDA is ───────────────────────────────────────────────────────────────────────────────────────────────── */
 /* Only the runtime is linked with: the program loads the other libraries when it starts (runtime/cuda/library.c). Where
  * they are on this machine is remembered in the program, after LD_LIBRARY_PATH. */
 static const Cuda *find_cuda(Arena *a, const Plan *p) {
@@ -257,31 +247,18 @@ static void add_variant(Build *b, Args *args) {
         bug(NOWHERE, "no variant '%s' of the runtime", b->variant);
 }
 
-/* The step is calls and tables: optimising it takes long and brings nothing. */
-static Job compile_step(Build *b, const char *object) {
-    Args args = c_compiler(b);
-    const char *source = arena_printf(b->a, "%s.c", b->name);
-    const char *compiler = arena_printf(b->a, "-DSC_COMPILER=\"shardc %s\"", shardc_version); /* for --version */
-    add(b, &args, (const char *const[]){"-std=gnu17", "-O0", "-I", b->headers, compiler, NULL});
-    add_variant(b, &args);
-    add(b, &args, (const char *const[]){"-c", source, "-o", basename(object), NULL});
-    return start(b, &args, "step");
-}
-
 /* Contraction would make a value's bits depend on what it is fused with. */
-static Args cuda_command(Build *b) {
-    Args args = {0};
-    const char *number = b->cuda->arch + 3;
-    add(b, &args,
-        (const char *const[]){b->cuda->nvcc, "-std=c++17", "-O3", "-fmad=false", "--compress-mode=size", "-gencode",
-                              arena_printf(b->a, "arch=compute_%s,code=sm_%s", number, number), "-Xcompiler",
-                              "-fno-exceptions,-fno-rtti,-fno-threadsafe-statics", "-I", b->headers, NULL});
-    return args;
-}
-
 static Args kernel_command(Build *b) {
-    if (b->cuda) return cuda_command(b);
-    Args args = c_compiler(b);
+    Args args = {0};
+    if (b->cuda) {
+        const char *number = b->cuda->arch + 3;
+        add(b, &args,
+            (const char *const[]){b->cuda->nvcc, "-std=c++17", "-O3", "-fmad=false", "--compress-mode=size", "-gencode",
+                                  arena_printf(b->a, "arch=compute_%s,code=sm_%s", number, number), "-Xcompiler",
+                                  "-fno-exceptions,-fno-rtti,-fno-threadsafe-statics", "-I", b->headers, NULL});
+        return args;
+    }
+    args = c_compiler(b);
     add(b, &args,
         (const char *const[]){"-std=gnu17", "-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno",
                               "-fno-trapping-math", "-fno-strict-aliasing", "-I", b->headers, NULL});
@@ -329,13 +306,6 @@ static bool up_to_date(Build *b, const char *key_file, const char *key) {
     return !strcmp(path_read(b->a, key_file, NULL), key);
 }
 
-static Job compile_kernels(Build *b, const char *object) {
-    Args args = kernel_command(b);
-    const char *source = arena_printf(b->a, "%s%s", b->name, b->suffix);
-    add(b, &args, (const char *const[]){"-c", source, "-o", basename(object), NULL});
-    return start(b, &args, "kernels");
-}
-
 /* The user's text stands in the build's folder; what it includes lies beside the original. */
 static Job compile_foreign(Build *b, int k) {
     Args args = kernel_command(b);
@@ -373,10 +343,18 @@ static void compile(Build *b) {
     int n = 0;
     b->foreign = NEW_ARRAY(b->a, const char *, b->g->files.n + 1);
     temp_register(b->step);
-    jobs[n++] = compile_step(b, b->step);
+    Args step = c_compiler(b); /* it is calls and tables: optimising it takes long and brings nothing */
+    const char *compiler = arena_printf(b->a, "-DSC_COMPILER=\"shardc %s\"", shardc_version); /* for --version */
+    add(b, &step, (const char *const[]){"-std=gnu17", "-O0", "-I", b->headers, compiler, NULL});
+    add_variant(b, &step);
+    add(b, &step, (const char *const[]){"-c", arena_printf(b->a, "%s.c", b->name), "-o", basename(b->step), NULL});
+    jobs[n++] = start(b, &step, "step");
     if (!reuse) {
+        Args args = kernel_command(b);
+        const char *source = arena_printf(b->a, "%s%s", b->name, b->suffix);
         temp_register(fresh);
-        jobs[n++] = compile_kernels(b, fresh);
+        add(b, &args, (const char *const[]){"-c", source, "-o", basename(fresh), NULL});
+        jobs[n++] = start(b, &args, "kernels");
     }
     for (int k = 0; k < b->g->files.n; k++) jobs[n++] = compile_foreign(b, k);
     finish(b, jobs, n);
@@ -408,17 +386,6 @@ static const char *const cpu_libraries[] = {BLAS_FOLDER,
                                             NOT_SMALL("SAPPHIRERAPIDS"),
                                             NULL};
 
-static void remember_folder(Build *b, Args *args, const char *folder) {
-    if (folder) push(args, b->a, arena_printf(b->a, "-Wl,-rpath,%s", folder));
-}
-
-static void add_cuda_libraries(Build *b, Args *args) {
-    const Cuda *c = b->cuda;
-    remember_folder(b, args, c->libraries);
-    if (!c->libraries || !c->nccl || strcmp(c->libraries, c->nccl)) remember_folder(b, args, c->nccl);
-    add(b, args, (const char *const[]){"-L", c->runtime, "-l:libcudart_static.a", "-lrt", "-s", NULL});
-}
-
 static void link_binary(Build *b) {
     const char *path = path_join(b->a, b->dir, b->name, ""),
                *fresh = arena_printf(b->a, "%s.tmp.%ld.out", path, (long)getpid());
@@ -429,8 +396,12 @@ static void link_binary(Build *b) {
     for (int k = 0; k < b->g->files.n; k++) push(&args, b->a, basename(b->foreign[k]));
     push(&args, b->a, b->library);
     add_variant(b, &args);
-    if (b->cuda)
-        add_cuda_libraries(b, &args);
+    const Cuda *c = b->cuda;
+    if (c && c->libraries) push(&args, b->a, arena_printf(b->a, "-Wl,-rpath,%s", c->libraries));
+    if (c && c->nccl && (!c->libraries || strcmp(c->libraries, c->nccl)))
+        push(&args, b->a, arena_printf(b->a, "-Wl,-rpath,%s", c->nccl));
+    if (c)
+        add(b, &args, (const char *const[]){"-L", c->runtime, "-l:libcudart_static.a", "-lrt", "-s", NULL});
     else
         add(b, &args, cpu_libraries);
     add(b, &args,
@@ -470,7 +441,11 @@ static Build look_around(const Plan *p, const char *variant) {
     if (path ? access(program, X_OK) : !places_on_path(b.a, program)) cannot_run(program, path ? errno : ENOENT);
     if (!strcmp(p->target, "cuda")) b.cuda = find_cuda(b.a, p);
     b.suffix = emit_kernels_suffix(p);
-    find_runtime(&b, p->target);
+    bool plain = !b.variant[0];
+    const char *file = arena_printf(b.a, "libsc_%s%s%s.a", p->target, plain ? "" : "_", b.variant);
+    b.headers = places_headers(b.a);
+    const char *made_by = b.cuda ? "cuda" : plain ? "" : arena_printf(b.a, "libs-%s", b.variant);
+    b.library = path_join(b.a, places_library(b.a, file, made_by), file, "");
     check_archs(&b);
     return b;
 }

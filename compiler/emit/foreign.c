@@ -113,18 +113,6 @@ static const Op *a_call(const Emit *e, const Extension *x, ExtensionPart part) {
     return NULL;
 }
 
-static void put_parameters(Foreign *w) {
-    str_add(&w->s, "static const sc_named sc_parameters[] = {\n");
-    for (int i = 0; i < w->e->g->params.n; i++) {
-        const Param *p = w->e->g->params.at[i];
-        str_addf(&w->s, "    {%s, %d, {", c_string(w->e->a, p->path), p->dims);
-        for (int d = 0; d < p->dims || d == 0; d++)
-            str_addf(&w->s, "%s%lld", d ? ", " : "", d < p->dims ? (long long)p->shape[d] : 0);
-        str_add(&w->s, "}},\n");
-    }
-    str_add(&w->s, "};\n");
-}
-
 const char *emit_foreign(const Emit *e, int file) {
     const CFile *c = e->g->files.at[file];
     Foreign w = {.e = e, .s = {.arena = e->a}};
@@ -136,7 +124,15 @@ const char *emit_foreign(const Emit *e, int file) {
     str_addf(&w.s, "/* Calls of the functions above. Written by shardc. */\n#include \"sc_extension_call.h\"\n\n");
     for (int i = 0; i < e->g->extensions.n; i++)
         gathers |= e->g->extensions.at[i]->file == c && e->g->extensions.at[i]->gathers;
-    if (gathers) put_parameters(&w);
+    if (gathers) str_add(&w.s, "static const sc_named sc_parameters[] = {\n");
+    for (int i = 0; gathers && i < e->g->params.n; i++) {
+        const Param *p = e->g->params.at[i];
+        str_addf(&w.s, "    {%s, %d, {", c_string(e->a, p->path), p->dims);
+        for (int d = 0; d < p->dims || d == 0; d++)
+            str_addf(&w.s, "%s%lld", d ? ", " : "", d < p->dims ? (long long)p->shape[d] : 0);
+        str_add(&w.s, "}},\n");
+    }
+    if (gathers) str_add(&w.s, "};\n");
     for (int i = 0; i < e->g->extensions.n; i++)
         for (int part = 0; part < N_PARTS; part++) {
             w.x = e->g->extensions.at[i];

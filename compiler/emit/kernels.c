@@ -52,34 +52,26 @@ static void check_dtype(const Kernel *k, const Value *v) {
 }
 
 /* ── one member: its expression with operands and constants put in ───────────────────────────────────────────────── */
-/* Integers are computed with in double (exact, and no division traps), everything else in real. */
-static const char *operand_text(Kernel *k, const Value *v, bool integers) {
-    const char *name = find_name(k, v);
-    if (!name) bug(k->op->src, "an operand without a name in the fused group of %s", k->op->id);
-    if (!is_integer(known_value(k, v)->dtype)) return name;
-    return arena_printf(k->e->a, "(%s)%s", integers ? "double" : "real", name);
-}
-
-static const char *constant_text(Kernel *k, double x, bool integers) {
-    const char *s = c_float(k->e->a, x);
-    return arena_printf(k->e->a, "(%s)%s%s%s", integers ? "double" : "real", *s == '-' ? "(" : "", s,
-                        *s == '-' ? ")" : "");
-}
-
-/* The word is the name of an operand or of an attribute: what stands for it. */
+/* The word is the name of an operand or of an attribute: what stands for it. Integers are computed with in double
+ * (exact, and no division traps), everything else in real. */
 static bool add_named(Kernel *k, Str *out, const Op *m, const char *word, int n, bool integers) {
     const OpInfo *info = &op_info[m->kind];
+    const char *type = integers ? "double" : "real";
     for (int i = 0; i < m->nin; i++) {
         const char *name = op_slot_at(info->operands, i, NULL)->name;
         if (strncmp(name, word, (size_t)n) || name[n]) continue;
-        str_add(out, operand_text(k, m->in[i], integers));
+        const char *operand = find_name(k, m->in[i]);
+        if (!operand) bug(k->op->src, "an operand without a name in the fused group of %s", k->op->id);
+        if (is_integer(known_value(k, m->in[i])->dtype)) str_addf(out, "(%s)", type);
+        str_add(out, operand);
         return true;
     }
     const double *x = m->f;
     for (const Attribute *a = info->attributes; a->name; a++) {
         if (a->type != A_FLOAT) continue;
         if (!strncmp(a->name, word, (size_t)n) && !a->name[n]) {
-            str_add(out, constant_text(k, *x, integers));
+            const char *s = c_float(k->e->a, *x);
+            str_addf(out, *s == '-' ? "(%s)(%s)" : "(%s)%s", type, s);
             return true;
         }
         x += a->n;
@@ -109,23 +101,19 @@ static void put_line(Kernel *k, const char *code, const char *note) {
     str_addf(k->notes, "%s\n", note);
 }
 
-static const char *member_note(Kernel *k, const Op *m) {
-    if (!m->src.file) return op_info[m->kind].name;
-    return arena_printf(k->e->a, "%s  %s:%d", op_info[m->kind].name, c_comment(k->e->a, basename(m->src.file)),
-                        m->src.line);
-}
-
 static void put_member(Kernel *k, const Op *m, int index) {
     const Value *v = op_result(m);
     if (op_is(m, T_VIEW)) return; /* a reshape: find_name looks through it */
     if (!op_info[m->kind].expr || m->nout != 1)
         bug(m->src, "'%s', which has no expression, in the fused group of %s", op_info[m->kind].name, k->op->id);
     check_dtype(k, v);
-    const char *name = arena_printf(k->e->a, "v%d", index);
+    const char *name = arena_printf(k->e->a, "v%d", index), *note = op_info[m->kind].name;
+    if (m->src.file)
+        note = arena_printf(k->e->a, "%s  %s:%d", note, c_comment(k->e->a, basename(m->src.file)), m->src.line);
     put_line(k,
              arena_printf(k->e->a, "        const %s %s = as_%s(%s);", is_integer(v->dtype) ? "int64_t" : "real", name,
                           dtype_of(v), expression(k, m)),
-             member_note(k, m));
+             note);
     name_value(k, v, name);
 }
 
@@ -148,12 +136,6 @@ static void check_shapes(const Op *op) {
     if (!same && !flat) bug(op->src, "tensors of different shapes in the fused group of %s", op->id);
 }
 
-static const char *parameter(const Op *op, int i) {
-    return i < op->nout ? "y" : "x";
-}
-static int number(const Op *op, int i) {
-    return i < op->nout ? i : i - op->nout;
-}
 static const Value *tensor(const Op *op, int i) {
     return i < op->nout ? op->out[i] : op->in[i - op->nout];
 }
@@ -190,9 +172,9 @@ static void put_signature(Kernel *k) {
     str_add(&l.text, k->cuda ? "    static __device__ __forceinline__ void element("
                              : "static inline __attribute__((always_inline)) void row_@(int64_t n");
     for (int i = 0; i < op->nout + op->nin; i++) {
-        const char *name = parameter(op, i), *t = dtype_of(tensor(op, i));
-        int n = number(op, i);
         bool result = i < op->nout;
+        const char *name = result ? "y" : "x", *t = dtype_of(tensor(op, i));
+        int n = result ? i : i - op->nout;
         if (k->cuda)
             list_add(&l, arena_printf(a, "sc_%s_t %s%s%d", t, result ? "&" : "", name, n));
         else
@@ -280,26 +262,7 @@ static void put_entry(Kernel *k) {
     put_line(k, "}", "");
 }
 
-static void make_kernel(Kernel *k) {
-    check_shapes(k->op);
-    put_signature(k);
-    put_body(k);
-    if (k->cuda)
-        put_launch(k);
-    else
-        put_entry(k);
-}
-
 /* ── text of the file ────────────────────────────────────────────────────────────────────────────────────────────── */
-static const char *header_comment(Emit *e, const Op *op) {
-    Str s = {.arena = e->a};
-    str_addf(&s, "/* %s · %s", c_comment(e->a, op->module->path[0] ? op->module->path : e->g->name),
-             phase_name(op->phase));
-    if (op->src.file) str_addf(&s, " · %s:%d", c_comment(e->a, op->src.file), op->src.line);
-    str_add(&s, " */\n");
-    return s.s;
-}
-
 /* Code and notes side by side; lines that go on (", ...") are joined, "@" becomes the kernel's name. */
 static void print_kernel(Str *out, const Kernel *k, const char *name) {
     const char *c = k->code->s, *n = k->notes->s;
@@ -346,7 +309,10 @@ static void take_group(Emit *e, const Op *op, Str *out, Map *seen, Map *taken) {
     Kernel k = {.e = e, .op = op, .cuda = emit_is_cuda(e), .code = &code, .notes = &notes, .width = (int)strlen(like)};
     k.values = NEW_ARRAY(e->a, const Value *, most);
     k.names = NEW_ARRAY(e->a, const char *, most);
-    make_kernel(&k);
+    check_shapes(op);
+    put_signature(&k);
+    put_body(&k);
+    (k.cuda ? put_launch : put_entry)(&k);
     const char **first = map_get(seen, code.s);
     if (first) {
         e->kernel[op->group] = *first;
@@ -356,7 +322,10 @@ static void take_group(Emit *e, const Op *op, Str *out, Map *seen, Map *taken) {
     map_put(taken, name, e);
     e->kernel[op->group] = name;
     map_put(seen, code.s, &e->kernel[op->group]);
-    str_add(out, header_comment(e, op));
+    str_addf(out, "/* %s · %s", c_comment(e->a, op->module->path[0] ? op->module->path : e->g->name),
+             phase_name(op->phase));
+    if (op->src.file) str_addf(out, " · %s:%d", c_comment(e->a, op->src.file), op->src.line);
+    str_add(out, " */\n");
     print_kernel(out, &k, name);
 }
 

@@ -130,23 +130,19 @@ static void meet(Names *n, const Event *x, int k, const Value *v) {
     map_put(n->place, key, p);
 }
 
-/* Members of a fused group are ops of their modules. */
-static void count_makers(Names *n) {
-    for (int i = 0; i < n->p->n; i++) {
-        const Op *op = n->p->events[i].op_ir;
-        if (op->phase != FORWARD) continue;
-        if (!op->body) n->makes[op->module->id]++;
-        for (int k = 0; k < op->nbody; k++) n->makes[op->body[k]->module->id] += !op_is(op->body[k], T_VIEW);
-    }
-}
-
 Names *names_new(const Emit *e, const PlanProgram *p) {
     Names *n = NEW(e->a, Names);
     *n = (Names){.e = e, .p = p, .place = map_new(e->a), .taken = map_new(e->a)};
     n->storage = NEW_ARRAY(e->a, const char *, e->plan->nstorages + 1);
     n->value = NEW_ARRAY(e->a, const char *, e->g->values.n + 1);
     n->makes = NEW_ARRAY(e->a, int, e->g->modules.n + 1);
-    count_makers(n);
+    for (int i = 0; i < p->n; i++) {
+        const Op *op = p->events[i].op_ir;
+        if (op->phase != FORWARD) continue;
+        if (!op->body) n->makes[op->module->id]++;
+        for (int k = 0; k < op->nbody; k++) /* members of a fused group are ops of their modules */
+            n->makes[op->body[k]->module->id] += !op_is(op->body[k], T_VIEW);
+    }
     for (int i = 0; i < p->n; i++) map_put(n->taken, c_name(e->a, p->events[i].id), n);
     for (int i = 0; i < p->n; i++) {
         const Event *x = &p->events[i];

@@ -93,11 +93,6 @@ typedef struct {
     Str comment; /* behind it */
 } Text;
 
-/* A leaf (a Linear, a norm) stands in the section of what holds it. */
-static const Module *section_of(const Text *t, const Module *m) {
-    return m->parent && !t->inner[m->id] ? m->parent : m;
-}
-
 static int display_width(const char *s, size_t bytes) { /* UTF-8 */
     int n = 0;
     for (size_t i = 0; i < bytes; i++) n += ((unsigned char)s[i] & 0xc0) != 0x80;
@@ -112,7 +107,9 @@ static void rule(Str *t, int n) {
 static void open_section(Text *t, const Event *x) {
     if (!x->op_ir || (t->path && !purpose_pinned(x->purpose) && x->stream != COMPUTE && x->stream != HOST)) return;
     Str *out = t->e->out;
-    const Module *m = section_of(t, x->op_ir->module);
+    const Module *m = x->op_ir->module;
+    if (m->parent && !t->inner[m->id])
+        m = m->parent; /* a leaf (a Linear, a norm) stands in the section of its holder */
     if (t->path && t->phase == x->phase && !strcmp(t->path, m->path)) return;
     if (t->path && x->phase == FORWARD && t->phase == BACKWARD)
         return; /* the loss is stored when its gradient is made */

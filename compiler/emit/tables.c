@@ -76,29 +76,24 @@ static int put_accesses(const Emit *e, const Access *a, int n) {
     return n;
 }
 
-static void put_event_lists(const Emit *e, const PlanProgram *p, const char *name) {
-    int nwaits = 0, naccesses = 0;
-    open_table(e, "int", arena_printf(e->a, "waits_of_%s", name));
+static void put_events(const Emit *e, const PlanProgram *p) {
+    const char *name = c_name(e->a, p->name), *waits = arena_printf(e->a, "waits_of_%s", name);
+    const char *accesses = arena_printf(e->a, "accesses_of_%s", name);
+    int nwaits = 0, naccesses = 0, wait = 0, access = 0; /* the last two: where an event's begin in the lists */
+    if (!p->n) return;
+    open_table(e, "int", waits);
     for (int i = 0; i < p->n; i++)
         for (int k = 0; k < p->events[i].nwaits; k++) {
             put_number(e, "    ", p->events[i].waits[k]);
             end_row(e, ++nwaits % 16 ? "," : ",\n");
         }
     put(e, nwaits ? "};\n\n" : "    0};\n\n");
-    open_table(e, "sc_access", arena_printf(e->a, "accesses_of_%s", name));
+    open_table(e, "sc_access", accesses);
     for (int i = 0; i < p->n; i++) {
         naccesses += put_accesses(e, p->events[i].reads, p->events[i].nreads);
         naccesses += put_accesses(e, p->events[i].writes, p->events[i].nwrites);
     }
     close_table(e, naccesses);
-}
-
-static void put_events(const Emit *e, const PlanProgram *p) {
-    const char *name = c_name(e->a, p->name), *waits = arena_printf(e->a, "waits_of_%s", name);
-    const char *accesses = arena_printf(e->a, "accesses_of_%s", name);
-    int wait = 0, access = 0; /* where an event's begin in the lists */
-    if (!p->n) return;
-    put_event_lists(e, p, name);
     open_table(e, "sc_event_info", arena_printf(e->a, "events_of_%s", name));
     for (int i = 0; i < p->n; i++) {
         const Event *x = &p->events[i];
@@ -141,9 +136,6 @@ static bool placed(const Emit *e, const State *s) {
 }
 static unsigned long long state_at(const Emit *e, const State *s) {
     return placed(e, s) ? emit_value_at(e, s->value) : 0;
-}
-static int state_host(const Emit *e, const State *s) {
-    return placed(e, s) && emit_value_host(e, s->value);
 }
 
 static const State *buffer_state(const Emit *e, const Param *p) {
@@ -189,7 +181,8 @@ static void put_units(const Emit *e) {
             c_dtype(u->wire), c_dtype(u->m ? u->m->dtype : FP32));
         for (int k = 0; k < 5; k++) put(e, "0x%llx, ", state_at(e, s[k]));
         for (int k = 0; k < 5; k++) put(e, "%d, ", placed(e, s[k]));
-        for (int k = 0; k < 5; k++) put(e, "%d%s", state_host(e, s[k]), k < 4 ? ", " : "},\n");
+        for (int k = 0; k < 5; k++)
+            put(e, "%d%s", placed(e, s[k]) && emit_value_host(e, s[k]->value), k < 4 ? ", " : "},\n");
     }
     close_table(e, e->g->units.n);
 }

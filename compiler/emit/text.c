@@ -81,14 +81,11 @@ void text_tensor_initializer(Str *t, const Emit *e, const Value *v) {
     str_add(t, "}, 0}");
 }
 
-bool emit_updated(const Op *op, int operand) {
-    return op->phase != RECOMPUTE && op_updates(op, operand); /* clones leave states alone */
-}
-
 uint64_t emit_event_written(const Op *op) {
     uint64_t mask = ((uint64_t)1 << op->nout) - 1;
     int first = op->body ? op->nout : op_slot_count(op_info[op->kind].results);
     for (int k = 0; k < op->nin; k++)
-        if (op->in[k] && emit_updated(op, k)) mask |= (uint64_t)1 << (first + k);
+        if (op->in[k] && op_updates(op, k) && op->phase != RECOMPUTE) /* clones leave states alone */
+            mask |= (uint64_t)1 << (first + k);
     return mask;
 }

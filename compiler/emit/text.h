@@ -48,8 +48,7 @@ void text_bytes(Str *t, const Names *n, const Value *v);                 /* BYTE
 void text_tensor_initializer(Str *t, const Emit *e, const Value *v);     /* for tables: {.at = ...} */
 uint64_t emit_value_at(const Emit *e, const Value *v);                   /* byte offset in its arena */
 bool emit_value_host(const Emit *e, const Value *v);
-bool emit_updated(const Op *op, int operand); /* that operand is written in place */
-uint64_t emit_event_written(const Op *op);    /* a bit each tensor of its kernel's struct: it is written */
+uint64_t emit_event_written(const Op *op); /* a bit each tensor of its kernel's struct: it is written */
 
 /* names.c */
 Names *names_new(const Emit *e, const PlanProgram *p);     /* for all that the program's events touch */
