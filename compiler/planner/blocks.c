@@ -150,11 +150,6 @@ static int value_index(const Inside *in, const Value *v) {
     return -1;
 }
 
-static const char *below(const Module *m, const char *block) {
-    size_t n = strlen(block);
-    return m->path[n] == '.' ? m->path + n + 1 : m->path + n;
-}
-
 /* How `save` names a result: by the op's kind where only one op of the block has it, else by its module, or both. */
 static const char *name_of(const Inside *in, const PlanProgram *p, const char *block, const Op *op, OpKind kind,
                            const Module *m) {
@@ -169,7 +164,8 @@ static const char *name_of(const Inside *in, const PlanProgram *p, const char *b
             same_module += x->module == m;
         }
     }
-    const char *path = below(m, block);
+    const char *path = m->path + strlen(block); /* below the block */
+    path += *path == '.';
     if (same_kind <= (kind == op->kind)) return op_info[kind].name;
     if (*path && same_module == 1 && kind == op->kind) return arena_strdup(in->a, path);
     return arena_printf(in->a, "%s:%s", path, op_info[kind].name);
@@ -195,20 +191,19 @@ static void add_results(Inside *in, const PlanProgram *p, const char *block, con
     }
 }
 
-/* What earlier blocks made is the block's input, whose only name is that: it can be kept or go to the host. */
-static int input_index(Inside *in, const Value *operand) {
-    const Value *v = value_root(operand);
-    if (!v->def || v->def->phase != FORWARD || v->state || v->param || in->nvalues == MOST_VALUES) return -1;
-    if (!purpose_pinned(v->def->purpose)) return -1;
-    in->values[in->nvalues++] = (Held){v, (double)value_bytes(v), false, -1, atom_named(in, "input")};
-    return in->nvalues - 1;
-}
-
 static void add_reads(Inside *in, const Op *op, Work *w) {
     for (int i = 0; i < op->nin && w->nreads < MAX_IN * 2; i++) {
-        int v = op->in[i] ? value_index(in, op->in[i]) : -1;
-        if (v < 0 && op->in[i]) v = input_index(in, op->in[i]);
-        if (v >= 0) w->reads[w->nreads++] = v;
+        if (!op->in[i]) continue;
+        const Value *v = value_root(op->in[i]);
+        int index = value_index(in, v);
+        bool made = v->def && v->def->phase == FORWARD && !v->state && !v->param && purpose_pinned(v->def->purpose);
+        if (index < 0 && made && in->nvalues < MOST_VALUES) {
+            /* What earlier blocks made is the block's input, whose only name is that: it can be kept or go to the host.
+             */
+            index = in->nvalues++;
+            in->values[index] = (Held){v, (double)value_bytes(v), false, -1, atom_named(in, "input")};
+        }
+        if (index >= 0) w->reads[w->nreads++] = index;
     }
 }
 
@@ -277,10 +272,6 @@ static BlockOption price(const Inside *in, const char *of_atom) {
         if (at == AWAY) o.bus_us += h->bytes / in->bus * 1e6;
     }
     return o;
-}
-
-static bool beats(const BlockOption *x, const BlockOption *y) {
-    return x->kept <= y->kept && x->us <= y->us && x->bus_us <= y->bus_us;
 }
 
 typedef struct {
@@ -366,7 +357,10 @@ static void enumerate(Inside *in, BlockOptions *out, bool recompute, bool offloa
                 if (o->bus_us <= most && cost < least) least = cost, best = i;
             }
             bool known = best < 0;
-            for (int i = 0; i < hull.n && !known; i++) known = beats(&hull.at[i].o, &all.at[best].o);
+            for (int i = 0; i < hull.n && !known; i++) {
+                const BlockOption *x = &hull.at[i].o, *y = &all.at[best].o;
+                known = x->kept <= y->kept && x->us <= y->us && x->bus_us <= y->bus_us;
+            }
             if (!known) push(&hull, in->a, all.at[best]);
         }
     }
@@ -397,15 +391,6 @@ static const char *signature(Arena *a, const PlanProgram *p, const char *block) 
     return s.s ? s.s : "";
 }
 
-static int region_of(const PlanProgram *p, const Blocks *b, int block) {
-    for (int e = 0; e < p->n; e++) {
-        const Op *op = p->events[e].op_ir;
-        if (op && op->phase == FORWARD && op->region && blocks_of_path(b, p->events[e].module) == block)
-            return op->region;
-    }
-    return 0;
-}
-
 bool blocks_can_offload(const Device *d) {
     return d->host_bandwidth > 0 && !strcmp(d->target, "cuda");
 }
@@ -428,7 +413,12 @@ double blocks_options(Arena *a, Blocks *b, const Plan *marked, const Device *d, 
         double ranks = marked->nodes > 1 ? marked->world / marked->nodes : marked->world;
         in->bus = fmin(d->host_bandwidth, fmin(d->host_writes > 0 ? d->host_writes / ranks : INFINITY,
                                                d->host_reads > 0 ? d->host_reads / ranks : INFINITY));
-        int region = region_of(p, b, i);
+        int region = 0;
+        for (int e = 0; e < p->n && !region; e++) {
+            const Op *op = p->events[e].op_ir;
+            bool own = op && op->phase == FORWARD && op->region && blocks_of_path(b, p->events[e].module) == i;
+            if (own) region = op->region;
+        }
         bool host = offload && blocks_can_offload(d);
         if (region && look_inside(in, p, b->at.at[i].path, region)) {
             options.at[0].kept = price(in, (char[MOST_VALUES]){0}).kept;

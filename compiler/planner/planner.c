@@ -150,12 +150,6 @@ static int *uniform(const Search *s, int kind, int option) {
     return all;
 }
 
-static int blocks_of_kind(const Search *s, int kind) {
-    int n = 0;
-    for (int i = 0; i < s->b.at.n; i++) n += s->b.at.at[i].kind == kind;
-    return n;
-}
-
 /* With copies of activations and without: whether they hide is known only when a plan is simulated. */
 static void add_variant(Search *s, UnitSetting u, Outcome all) {
     push(&s->variants, s->a, ((Variant){.units = u, .all = all}));
@@ -179,7 +173,8 @@ static void measure_options(Search *s, const UnitSetting *bases, int nbases) {
     s->us = NEW_ARRAY(s->a, double *, b->options.n + 1);
     for (int k = 0, at = nbases; k < b->options.n; k++) {
         BlockOptions *l = &b->options.at[k];
-        int n = blocks_of_kind(s, k);
+        int n = 0; /* blocks of the kind */
+        for (int i = 0; i < b->at.n; i++) n += b->at.at[i].kind == k;
         s->needs[k] = NEW_ARRAY(s->a, BlockNeeds, l->n * b->at.n + 1);
         s->us[k] = NEW_ARRAY(s->a, double, l->n + 1);
         if (all.made) memcpy(s->needs[k], all.blocks, sizeof(BlockNeeds) * (size_t)b->at.n);
@@ -425,19 +420,6 @@ static void try_smallest(Search *s) {
     try_all(s, w, n, index);
 }
 
-/* Variants for a budget: those for dear memory too, unless the others promise to be within 3 % of the fastest. */
-static void open_budget(Search *s, int64_t budget, bool *small) {
-    double best = INFINITY, least = INFINITY;
-    for (int i = 0; i < s->variants.n; i++) {
-        Variant *v = &s->variants.at[i];
-        least = fmin(least, v->all.step_us);
-        if (solve(s, &v->chain, budget, v->choice)) best = fmin(best, promised_us(v));
-    }
-    if (*small || (isfinite(best) && best < 1.03 * least)) return;
-    add_small(s);
-    *small = true;
-}
-
 /* The best candidate that just misses the budget and is better than `best` (-1: than none). It was placed with little
  * effort; its live bytes fit, so placement with all effort may bring it within the budget. -1: there is none. */
 static int nearly_fits(const Search *s, int64_t budget, int best) {
@@ -531,8 +513,15 @@ static Proposals propose_all(Search *s) {
 
 /* ── the whole search ───────────────────────────────────────────────────────────────────────────────────────────── */
 static void search_large(Search *s) {
-    bool small = false;
-    open_budget(s, s->budget, &small);
+    double best = INFINITY, least = INFINITY;
+    for (int i = 0; i < s->variants.n; i++) {
+        Variant *v = &s->variants.at[i];
+        least = fmin(least, v->all.step_us);
+        if (solve(s, &v->chain, s->budget, v->choice)) best = fmin(best, promised_us(v));
+    }
+    /* those for dear memory too, unless the others promise to be within 3 % of the fastest */
+    bool small = isinf(best) || best >= 1.03 * least;
+    if (small) add_small(s);
     refine(s, s->budget);
     if (fastest(s, s->budget) < 0 && !small) {
         add_small(s);
@@ -575,21 +564,6 @@ static Proposals for_one_microbatch(Search *s) {
     return fastest_found(one, ADOPTED);
 }
 
-static void try_proposals(Search *s, const Proposals *p) {
-    int first = s->tried.n;
-    for (int i = 0; i < p->n; i++) {
-        Tried t = p->at[i];
-        int at = known(s, t.entries);
-        t.o = (Outcome){0};
-        t.whole = false;
-        if (at < 0)
-            push(&s->tried, s->a, t);
-        else if (t.of == s)
-            s->tried.at[at].promise_us = t.promise_us;
-    }
-    estimate_from(s, first);
-}
-
 /* Whatever the budget is, of small models the same. */
 static void search(Search *s) {
     Proposals own = {0}, other = {0};
@@ -599,7 +573,18 @@ static void search(Search *s) {
         search_large(s);
     if (s->microbatches > 1) other = for_one_microbatch(s);
     for (int i = 0; i < other.n; i++) push(&own, s->a, other.at[i]);
-    try_proposals(s, &own);
+    int first = s->tried.n;
+    for (int i = 0; i < own.n; i++) {
+        Tried t = own.at[i];
+        int at = known(s, t.entries);
+        t.o = (Outcome){0};
+        t.whole = false;
+        if (at < 0)
+            push(&s->tried, s->a, t);
+        else if (t.of == s)
+            s->tried.at[at].promise_us = t.promise_us;
+    }
+    estimate_from(s, first);
 }
 
 /* No plan takes less time than its kernels, which are those of every other plan. */
