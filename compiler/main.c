@@ -141,7 +141,7 @@ static Manual manual(Arena *a) {
 
 static int command_completions(Arena *a, const Options *o) {
     Manual m = manual(a);
-    manual_completions(stdout, a, &m, o->inputs[0]);
+    manual_completions(stdout, a, &m, o->inputs.at[0]);
     cli_printed();
     return 0;
 }

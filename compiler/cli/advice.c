@@ -21,7 +21,7 @@ static void answer(const void *context, int job, FILE *result) {
         x.largest = q.batch > 1 ? search_largest(a, &q.o, "batch", q.batch, q.batch).value : 0;
     } else {
         int64_t least;
-        Plan *p = cli_fastest(a, &q.o, q.o.inputs[0], &least);
+        Plan *p = cli_fastest(a, &q.o, q.o.inputs.at[0], &least);
         if (p && q.o.delayed) cost_delay_collectives(p, q.o.delay_us);
         x.least = least;
         x.arena = p ? p->arena_bytes[ARENA_DEVICE] : 0;

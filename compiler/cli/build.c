@@ -40,7 +40,7 @@ static char *without_slashes(Arena *a, const char *folder) {
 
 /* -o names the binary, its sources stand beside it; or the folder for all of it. */
 static void place_of(Arena *a, const Options *o, char **folder, char **name) {
-    const char *base = basename(o->inputs[0]); /* gpt2.lua */
+    const char *base = basename(o->inputs.at[0]); /* gpt2.lua */
     struct stat st;
     *name = arena_printf(a, "%.*s", (int)(strlen(base) - strlen(".lua")), base);
     if (!o->out)
@@ -92,12 +92,12 @@ static void want_gpu(const Options *o, const Plan *p) {
     fail(NOWHERE,
          "%s is for a GPU (--%s %s), and this machine has none: %s; build it for another machine by `shardc build`, or "
          "run it here with --target cpu",
-         o->inputs[0], o->device ? "device" : "target", o->device ? o->device : o->target,
+         o->inputs.at[0], o->device ? "device" : "target", o->device ? o->device : o->target,
          init ? "its driver sees no device" : "the driver (libcuda.so.1) is not there");
 }
 
 static char *build(Arena *a, const Options *o, bool runs) {
-    const char *model = o->inputs[0];
+    const char *model = o->inputs.at[0];
     char *folder, *name;
     if (!cli_is_model(model)) fail_usage("%s: a model's .lua file is wanted", model);
     place_of(a, o, &folder, &name);
@@ -114,7 +114,7 @@ static char *build(Arena *a, const Options *o, bool runs) {
     if (!runs) { /* gpt2 for cuda (h200), world 16 on 2 nodes -> build/gpt2/gpt2 */
         printf("%s for %s, world %d", name, report_target(p), p->world);
         if (p->nodes > 1) printf(" on %d nodes", p->nodes);
-        for (int i = 0; i < o->npolicies; i++) printf(", policy %s", o->policies[i]);
+        for (int i = 0; i < o->policies.n; i++) printf(", policy %s", o->policies.at[i]);
         printf(" -> %s%s\n", binary, o->sources ? ".c" : "");
         cli_printed();
     }
@@ -142,7 +142,7 @@ static bool is_program(const char *path) {
 
 /* A model is built first; a binary runs as it is. */
 int command_run(Arena *a, const Options *o) {
-    const char *binary = o->inputs[0];
+    const char *binary = o->inputs.at[0];
     struct stat st;
     if (o->sources) fail_usage("--sources compiles nothing that could run; use 'shardc build'");
     if (cli_is_model(binary))

@@ -19,9 +19,9 @@ static int print_tasks(Arena *a, const Options *o) {
                    o->table ? "--table" : "--tasks");
     if (o->quick)
         fail_usage("--quick: with a MODEL, calibrate lists its kernels and measures nothing; leave MODEL out");
-    if (!cli_is_model(o->inputs[0])) fail_usage("%s: a model's .lua file is wanted", o->inputs[0]);
+    if (!cli_is_model(o->inputs.at[0])) fail_usage("%s: a model's .lua file is wanted", o->inputs.at[0]);
     if (!cuda.target && !cuda.device) cuda.target = "cuda";
-    const Plan *p = cli_plan(a, &cuda, o->inputs[0]);
+    const Plan *p = cli_plan(a, &cuda, o->inputs.at[0]);
     OutFile f = cli_output(a, o);
     report_tasks(f.f, p);
     cli_output_done(o, &f);
@@ -40,13 +40,13 @@ static const char *profile_name(Arena *a, const char *path) {
 static int profile_of_run(Arena *a, const Options *o) {
     size_t n;
     const char *file;
-    if (!o->ninputs || !cli_is_model(o->inputs[0]))
+    if (!o->inputs.n || !cli_is_model(o->inputs.at[0]))
         fail_usage("--from-trace %s: give the MODEL.lua that ran, with the options of that run", o->from_trace);
     if (o->table || o->tasks)
         fail_usage("%s: it is of measuring GPUs, and --from-trace of a run; leave one of the two out",
                    o->table ? "--table" : "--tasks");
     const Device *d = cli_device(a, o);
-    const Plan *p = cli_plan(a, o, o->inputs[0]);
+    const Plan *p = cli_plan(a, o, o->inputs.at[0]);
     const Actual *x = actual_read(p, o->from_trace, NULL);
     const char *text = device_text(a, cli_device_name(o), &file, &n);
     OutFile f = cli_output(a, o);
@@ -58,7 +58,7 @@ static int profile_of_run(Arena *a, const Options *o) {
 int command_calibrate(Arena *a, const Options *o) {
     VEC(const char *) args = {0};
     if (o->from_trace) return profile_of_run(a, o);
-    if (o->ninputs) return print_tasks(a, o);
+    if (o->inputs.n) return print_tasks(a, o);
     if (cli_model_option(o))
         fail_usage("%s says how to compile a model, and calibrate measures this machine's GPUs: give a MODEL.lua too, "
                    "whose kernels it lists, or leave it out",

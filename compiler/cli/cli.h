@@ -7,10 +7,13 @@
 #include "../devices/device.h"
 #include "../report/report.h"
 
+typedef VEC(const char *) Strings;
 typedef struct Options Options;
 struct Options {
-    const char **inputs;
-    int ninputs;
+    Strings inputs, set, policies;
+    Strings keep;  /* plan: choices that stay */
+    Strings limit; /* as given: the sandbox knows them */
+    Strings sweep; /* predict: keys and their values */
     const char *target, *arch, *device, *out, *format, *dump_after, *variant;
     const char *program, *module, *stream;  /* inspect's filters */
     const char *columns;                    /* inspect: what a line says */
@@ -18,14 +21,10 @@ struct Options {
     const char *at, *by;                    /* predict: when, and a table of whom */
     const char *table, *tasks, *from_trace; /* calibrate: files */
     bool quick;                             /* calibrate: no kernels */
-    const char **limit;                     /* as given: the sandbox knows them */
-    int nlimit;
-    const char *batch; /* verify: a file of plan paths, for the tests */
-    const char **set, **policies;
-    int nset, npolicies;
-    int world, nodes, redzone;  /* world, nodes: 0 until given */
-    int document_length;        /* of attention's documents; 0: as the model says */
-    int separator;              /* data: a token between texts, or -1 */
+    const char *batch;                      /* verify: a file of plan paths, for the tests */
+    int world, nodes, redzone;              /* world, nodes: 0 until given */
+    int document_length;                    /* of attention's documents; 0: as the model says */
+    int separator;                          /* data: a token between texts, or -1 */
     const char *as, *key;       /* data: bytes, text or jsonl, NULL: as the file says; JSON's member with the text */
     double delay_us[N_STREAMS]; /* of collectives, by stream */
     bool delayed;
@@ -33,12 +32,8 @@ struct Options {
     int64_t capacity, effort_millions;                     /* pack: bytes, -1: as few as can be; steps of search */
     bool sources;                                          /* build: compile nothing */
     int64_t budget;                                        /* plan, build, run: bytes of the device's arena; 0: none */
-    const char **keep;                                     /* plan: choices that stay */
-    int nkeep;
-    bool explain;       /* plan: every plan that was placed; predict, inspect, build: what passes changed */
-    bool curve;         /* plan: time over budget */
-    const char **sweep; /* predict: keys and their values */
-    int nsweep;
+    bool explain;                 /* plan: every plan that was placed; predict, inspect, build: what passes changed */
+    bool curve;                   /* plan: time over budget */
     const char *svg, *max, *best; /* predict: the sweep's picture; keys whose largest or best value is wanted */
     bool quiet;                   /* remarks are not printed */
     bool one_microbatch;          /* whatever the model accumulates: the planner's */

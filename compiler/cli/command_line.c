@@ -11,7 +11,6 @@
 typedef struct {
     const Command *command;
     Options o;
-    VEC(const char *) inputs, set, policies, keep, limit, sweep;
     Arena *arena;
     struct argp_state *state;
     Options *before; /* diff: what was given before --vs */
@@ -93,10 +92,14 @@ static void take_delay(Parse *p, const Option *o, char *arg) {
     if (!p->o.delayed) fail_usage("--%s %s: MS, gather=MS, reduce=MS or exchange=MS is wanted", o->name, arg);
 }
 
+static void take_another(Parse *p, const Option *o, char *arg) {
+    push((Strings *)place(p, o), p->arena, arg);
+}
+
 static void take_set(Parse *p, const Option *o, char *arg) {
     const char *equals = strchr(arg, '=');
     if (!equals || equals == arg) fail_usage("--set %s: key=value is wanted, for example --set layers=24", arg);
-    push(&p->set, p->arena, arg);
+    take_another(p, o, arg);
 }
 
 /* sm_90; "90" will do. */
@@ -114,49 +117,20 @@ static void take_bytes(Parse *p, const Option *o, char *arg) {
     fail_usage("--%s %s: an amount of memory is wanted, for example 60GiB, 80GB or 512MiB", o->name, arg);
 }
 
-static void take_keep(Parse *p, const Option *o, char *arg) {
-    push(&p->keep, p->arena, arg);
-}
-
-static void take_sweep(Parse *p, const Option *o, char *arg) {
-    push(&p->sweep, p->arena, arg);
-}
-
-static void take_policy(Parse *p, const Option *o, char *arg) {
-    push(&p->policies, p->arena, arg);
-}
-
 static void take_curve(Parse *p, const Option *o, char *arg) {
     p->o.curve = true;
     p->o.curve_svg = arg;
 }
 
-/* What growing lists hold so far, as Options has it. */
-static void settle(Parse *p) {
-    p->o.inputs = p->inputs.at;
-    p->o.ninputs = p->inputs.n;
-    p->o.keep = p->keep.at;
-    p->o.nkeep = p->keep.n;
-    p->o.set = p->set.at;
-    p->o.nset = p->set.n;
-    p->o.policies = p->policies.at;
-    p->o.npolicies = p->policies.n;
-    p->o.limit = p->limit.at;
-    p->o.nlimit = p->limit.n;
-    p->o.sweep = p->sweep.at;
-    p->o.nsweep = p->sweep.n;
-}
-
 static void take_vs(Parse *p, const Option *o, char *arg) {
     if (p->before) fail_usage("--vs stands twice: two plans are compared");
-    settle(p);
     p->before = NEW(p->arena, Options);
     *p->before = p->o;
 }
 
 static void take_limit(Parse *p, const Option *o, char *arg) {
     sandbox_limit(arg);
-    push(&p->limit, p->arena, arg);
+    take_another(p, o, arg);
 }
 
 static void take_portable(Parse *p, const Option *o, char *arg) {
@@ -189,10 +163,11 @@ static const Option options[] = {
      "Device to plan for, and its target: cpu (unless given), h200, h100, a100, b200, l40s, rtx4090, or a profile's "
      ".lua file",
      .take = take_text, TO(device)},
-    {COMPILE, 0, "set", "KEY=VALUE", 1, "Value of one of the model's nn.options; may be repeated", .take = take_set},
+    {COMPILE, 0, "set", "KEY=VALUE", 1, "Value of one of the model's nn.options; may be repeated", .take = take_set,
+     TO(set)},
     {COMPILE, 0, "policy", "FILE", 1,
      "Policies by module path; they override the model's options one by one, and the last match wins; may be repeated",
-     .take = take_policy},
+     .take = take_another, TO(policies)},
     {COMPILE, 0, "target", "cpu|cuda", 1,
      "What programs are written for; the device's unless given. cuda alone is for h200; cpu beside a GPU's device runs "
      "that GPU's schedule on the CPU",
@@ -202,7 +177,7 @@ static const Option options[] = {
     {COMPILE, 0, "limit", "KEY=NUMBER", 2,
      "What the model's Lua may take: time=30 (seconds of processor time), memory=1024 (MiB, traced ops included), "
      "print=1024 (KiB); may be repeated",
-     .take = take_limit},
+     .take = take_limit, TO(limit)},
     {COMPILE, 0, "dump-after", "PASS", 2, "Print the program as it stands after a pass of the compiler",
      .take = take_word, TO(dump_after),
      WORDS("trace", "precision", "qkv_fusion", "autodiff", "epilogue_fusion", "rematerialize", "concat_in_place",
@@ -237,7 +212,7 @@ static const Option options[] = {
     {PREDICT | PLAN | BUILD | RUN | DIFF, 0, "keep", "CHOICE[=none]", 4,
      "Leave recompute, offload, reshard, prefetch or state as the model has it, or (=none) do nothing of it; may be "
      "repeated",
-     .take = take_keep},
+     .take = take_another, TO(keep)},
     {PLAN, 0, "explain", NULL, 4,
      "Print every plan that was placed, a line each: the step that was expected of it, its step, its arena, its "
      "choices",
@@ -280,7 +255,7 @@ static const Option options[] = {
      "Predict for each value of KEY: one of the model's nn.options, world, nodes, device or budget (each point is then "
      "planned). VALUES are separated by commas; ranges are 8..64, 4..32+4 (in steps of 4), 1024..16384x2 (doubled). "
      "Repeated, all combinations. Exit 1 where none compiles",
-     .take = take_sweep},
+     .take = take_another, TO(sweep)},
     {PREDICT, 0, "svg", "FILE", 5, "Draw the sweep: tokens a second and arena over the last key that has numbers",
      .take = take_text, TO(svg)},
     {PREDICT, 0, "max", "KEY", 5,
@@ -350,14 +325,14 @@ static int key_of(const Option *o) {
 }
 
 static void take_input(Parse *p, char *arg, bool after_dashes) {
-    if (!after_dashes && p->inputs.n == p->command->most && strchr(arg, '='))
+    if (!after_dashes && p->o.inputs.n == p->command->most && strchr(arg, '='))
         fail_usage("%s: one input is enough, %s was given already; an option of the model is set by --set %s", arg,
-                   p->inputs.at[0], arg);
-    if (!after_dashes && p->inputs.n == p->command->most)
+                   p->o.inputs.at[0], arg);
+    if (!after_dashes && p->o.inputs.n == p->command->most)
         fail_usage("%s: %s enough, %s was given already", arg,
-                   p->command->most == 1 ? "one input is" : "two inputs are", p->inputs.at[p->inputs.n - 1]);
+                   p->command->most == 1 ? "one input is" : "two inputs are", p->o.inputs.at[p->o.inputs.n - 1]);
     if (!after_dashes || p->command->bit & (DATA | RUNS)) /* a file whose name begins with - */
-        push(&p->inputs, p->arena, arg);
+        push(&p->o.inputs, p->arena, arg);
     else if (p->command->bit != RUN)
         fail_usage("%s: only `shardc run` takes options for the program after --", arg);
     else if (!p->o.nrest++)
@@ -434,10 +409,9 @@ const Options *command_line_read(Arena *a, const Command *c, int argc, char **ar
     argv[1] = arena_printf(p->arena, "shardc %s", p->command->name);
     if (argp_parse(&argp, argc - 1, argv + 1, ARGP_NO_HELP | ARGP_IN_ORDER, NULL, p))
         fail(NOWHERE, "out of memory for the command line; free memory and run again");
-    if (p->inputs.n < p->command->least)
+    if (p->o.inputs.n < p->command->least)
         fail_usage("%s wants an INPUT, %s; `shardc %s -h` explains it", p->command->name, p->command->args,
                    p->command->name);
-    settle(p);
     if (p->before) p->before->vs = &p->o;
     return p->before ? p->before : &p->o;
 }

@@ -164,8 +164,8 @@ static void put_header(FILE *f, int64_t tokens) {
 
 int command_data(Arena *a, const Options *o) {
     if (!o->out) fail_usage("data wants the name of its output: shardc data FILE... -o train.bin");
-    for (int i = 0; i < o->ninputs; i++) {
-        const char *path = o->inputs[i];
+    for (int i = 0; i < o->inputs.n; i++) {
+        const char *path = o->inputs.at[i];
         struct stat in;
         if (stat(path, &in)) fail(NOWHERE, "cannot read %s: %s", path, strerror(errno));
         if (S_ISDIR(in.st_mode))
@@ -180,16 +180,16 @@ int command_data(Arena *a, const Options *o) {
              o->out);
     Tokens to = {.f = out.f, .separator = o->separator};
     put_header(out.f, 0);
-    for (int i = 0; i < o->ninputs; i++) put_file(&to, o->inputs[i], o);
+    for (int i = 0; i < o->inputs.n; i++) put_file(&to, o->inputs.at[i], o);
     if (!to.tokens)
-        fail(NOWHERE, "no tokens to write: %s is empty", o->ninputs == 1 ? o->inputs[0] : "every file given");
+        fail(NOWHERE, "no tokens to write: %s is empty", o->inputs.n == 1 ? o->inputs.at[0] : "every file given");
     if (fseeko(out.f, 0, SEEK_SET)) fail(NOWHERE, "cannot write %s: %s", o->out, strerror(errno));
     put_header(out.f, to.tokens);
     out_commit(&out);
     if (to.texts > 1 && to.separator < 0)
         remark(NOWHERE, "no token stands between the texts of JSON lines: --separator TOKEN puts one there");
-    printf("%s: %s tokens from %d file%s", o->out, figure_grouped(a, (double)to.tokens), o->ninputs,
-           o->ninputs == 1 ? "" : "s");
+    printf("%s: %s tokens from %d file%s", o->out, figure_grouped(a, (double)to.tokens), o->inputs.n,
+           o->inputs.n == 1 ? "" : "s");
     if (to.texts) printf(", %s text%s of JSON lines", figure_grouped(a, (double)to.texts), to.texts == 1 ? "" : "s");
     printf(", a byte each\n");
     return 0;

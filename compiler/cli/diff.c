@@ -17,14 +17,14 @@ static Plan *side(Arena *a, const Options *o, const char *input, const char *oth
 
 int command_diff(Arena *a, const Options *o) {
     const Options *b = o->vs ? o->vs : o; /* all options; o has those before --vs */
-    if (o->vs && o->ninputs != 1)
+    if (o->vs && o->inputs.n != 1)
         fail_usage("--vs: one input stands before it, and at most one after it: shardc diff A [options] --vs [B] "
                    "[options]");
-    if (!o->vs && o->ninputs != 2)
+    if (!o->vs && o->inputs.n != 2)
         fail_usage("diff wants two plans: shardc diff A B; or one model twice, with further options after --vs: shardc "
                    "diff %s --vs --set key=value",
-                   o->inputs[0]);
-    const char *in_a = b->inputs[0], *in_b = b->inputs[b->ninputs - 1];
+                   o->inputs.at[0]);
+    const char *in_a = b->inputs.at[0], *in_b = b->inputs.at[b->inputs.n - 1];
     bool html = b->format && !strcmp(b->format, "html");
     if (html && !b->out && isatty(STDOUT_FILENO))
         fail_usage("--format html writes a page for a browser: write it to a file, -o diff.html");

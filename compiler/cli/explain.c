@@ -6,12 +6,12 @@
 #include "cli.h"
 
 int command_explain(Arena *a, const Options *o) {
-    const Plan *p = cli_plan(a, o, o->inputs[0]);
+    const Plan *p = cli_plan(a, o, o->inputs.at[0]);
     if (o->program) cli_check_program(p, o->program);
     OutFile f = cli_output(a, o);
-    for (int i = 1; i < o->ninputs; i++) {
+    for (int i = 1; i < o->inputs.n; i++) {
         if (i > 1) fputc('\n', f.f);
-        explain_text(f.f, p, o->inputs[i], o->program);
+        explain_text(f.f, p, o->inputs.at[i], o->program);
     }
     cli_output_done(o, &f);
     return 0;

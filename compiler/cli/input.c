@@ -26,15 +26,15 @@ const char *cli_model_option(const Options *o) {
     return o->device            ? "--device"
            : o->nodes           ? "--nodes"
            : o->document_length ? "--document-length"
-           : o->nset            ? "--set"
-           : o->npolicies       ? "--policy"
+           : o->set.n           ? "--set"
+           : o->policies.n      ? "--policy"
            : o->target          ? "--target"
            : o->arch            ? "--arch"
            : o->dump_after      ? "--dump-after"
            : o->redzone         ? "--redzone"
-           : o->nlimit          ? "--limit"
+           : o->limit.n         ? "--limit"
            : o->budget          ? "--budget"
-           : o->nkeep           ? "--keep"
+           : o->keep.n          ? "--keep"
            : o->explain         ? "--explain"
                                 : NULL;
 }
@@ -136,11 +136,11 @@ Plan *cli_compile(Arena *a, const Options *o, const char *input, const char *ent
     const char *target = target_of(o, d);
     int world = o->world ? o->world : 1;
     FrontendOptions f = {.model_file = input,
-                         .policies = o->policies,
-                         .npolicies = o->npolicies,
+                         .policies = o->policies.at,
+                         .npolicies = o->policies.n,
                          .planned = *entries ? entries : NULL,
-                         .set = o->set,
-                         .nset = o->nset,
+                         .set = o->set.at,
+                         .nset = o->set.n,
                          .world = world,
                          .nodes = nodes_of(o, d, world)};
     PipelineOptions p = {.redzone = o->redzone,
@@ -239,17 +239,17 @@ static void add_option(Str *s, const char *name, const char *value) {
 const char *cli_again(Arena *a, const Options *o, const char *command) {
     Str s = {.arena = a};
     str_addf(&s, "shardc %s", command);
-    add_word(&s, o->inputs[0]);
-    for (int i = 0; i < o->nset; i++) add_option(&s, "set", o->set[i]);
+    add_word(&s, o->inputs.at[0]);
+    for (int i = 0; i < o->set.n; i++) add_option(&s, "set", o->set.at[i]);
     if (o->world) str_addf(&s, " --world %d", o->world);
     if (o->nodes) str_addf(&s, " --nodes %d", o->nodes);
     if (o->document_length) str_addf(&s, " --document-length %d", o->document_length);
     add_option(&s, "device", o->device);
-    for (int i = 0; i < o->npolicies; i++) add_option(&s, "policy", o->policies[i]);
+    for (int i = 0; i < o->policies.n; i++) add_option(&s, "policy", o->policies.at[i]);
     add_option(&s, "target", o->target);
     add_option(&s, "arch", o->arch);
-    for (int i = 0; i < o->nlimit; i++) add_option(&s, "limit", o->limit[i]);
-    for (int i = 0; i < o->nkeep; i++) add_option(&s, "keep", o->keep[i]);
+    for (int i = 0; i < o->limit.n; i++) add_option(&s, "limit", o->limit.at[i]);
+    for (int i = 0; i < o->keep.n; i++) add_option(&s, "keep", o->keep.at[i]);
     if (o->budget) str_addf(&s, " --budget %lld", (long long)o->budget);
     return s.s;
 }

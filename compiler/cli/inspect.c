@@ -64,7 +64,7 @@ static void check_options(const Options *o) {
 int command_inspect(Arena *a, const Options *o) {
     check_options(o);
     unsigned columns = columns_of(a, o->columns ? o->columns : "default");
-    const Plan *p = cli_plan(a, o, o->inputs[0]);
+    const Plan *p = cli_plan(a, o, o->inputs.at[0]);
     if (o->stream) check_stream(a, o->stream);
     if (o->program) cli_check_program(p, o->program);
     const Actual *actual = o->actual ? actual_read(p, o->actual, o->program) : NULL;

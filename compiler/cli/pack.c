@@ -288,7 +288,7 @@ static void write_csv(const Problem *p, const Options *o) {
 }
 
 int command_pack(Arena *a, const Options *o) {
-    const char *input = o->inputs[0];
+    const char *input = o->inputs.at[0];
     size_t length = strlen(input);
     Problem p = {.a = a};
     if (length > 4 && !strcmp(input + length - 4, ".csv")) {

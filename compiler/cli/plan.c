@@ -27,7 +27,7 @@ static void candidates(Arena *a, const PlannerResult *r) {
 
 static const char *stands_over(Arena *a, const Options *o) { /* " --policy a.lua" for each */
     Str s = {.arena = a};
-    for (int i = 0; i < o->npolicies; i++) str_addf(&s, " --policy %s", o->policies[i]);
+    for (int i = 0; i < o->policies.n; i++) str_addf(&s, " --policy %s", o->policies.at[i]);
     return s.n ? s.s : "";
 }
 
@@ -49,9 +49,9 @@ static void plan_text(Arena *a, const Options *o, const PlannerResult *r) {
                figure_bytes(a, (double)best->runs[i].kept),
                best->runs[i].us > 0 ? figure_time(a, best->runs[i].us) : "-");
     printf("  %-*s  %s\n", (int)wide, "units", best->units);
-    if (o->npolicies) { /* what it chose stands over them */
+    if (o->policies.n) { /* what it chose stands over them */
         Plan given = *p;
-        given.npolicies = o->npolicies;
+        given.npolicies = o->policies.n;
         given.noptions = 0;
         printf("  over     %s\n", report_policies(&given));
     }
@@ -141,8 +141,8 @@ static void curve(Arena *a, const Options *o, const PlanAsked *c) {
 static void write_policy(Arena *a, const Options *o, const PlannerResult *r) {
     OutFile f = out_open(a, o->out);
     fprintf(f.f, "-- Chosen by shardc plan for an arena of at most %lld bytes.\n", (long long)r->budget);
-    for (int i = 0; i < o->npolicies; i++) { /* a comment is one line */
-        char *name = arena_strdup(a, o->policies[i]);
+    for (int i = 0; i < o->policies.n; i++) { /* a comment is one line */
+        char *name = arena_strdup(a, o->policies.at[i]);
         for (char *x = name; *x; x++)
             if ((unsigned char)*x < ' ') *x = '?';
         fprintf(f.f, "-- It stands over %s: give that file too, before this one.\n", name);
@@ -172,7 +172,7 @@ static void plan(Arena *a, const Options *o, const PlanAsked *c) {
 }
 
 int command_plan(Arena *a, const Options *o) {
-    PlanAsked c = {o, o->inputs[0]};
+    PlanAsked c = {o, o->inputs.at[0]};
     if (o->explain && cli_as_json(o))
         fail_usage("--explain --format json: the table is text; leave one of the two out");
     if (o->curve)

@@ -21,12 +21,12 @@ static Plan *compile(Arena *a, const void *context, const char *entries, Planner
 
 static PlannerChoices choices(const Options *o) {
     PlannerChoices c = {0};
-    for (int i = 0; i < o->nkeep; i++)
-        if (!planner_hold(&c, o->keep[i]))
+    for (int i = 0; i < o->keep.n; i++)
+        if (!planner_hold(&c, o->keep.at[i]))
             fail_usage(
                 "--keep %s: recompute, offload, reshard, prefetch or state is wanted; alone it leaves that as the "
                 "model has it, with =none there is none of it",
-                o->keep[i]);
+                o->keep.at[i]);
     return c;
 }
 
@@ -113,8 +113,9 @@ Plan *cli_planned(Arena *a, const Options *o, const char *input, const char **ch
 }
 
 Plan *cli_plan(Arena *a, const Options *o, const char *input) {
-    if (o->nkeep && !o->budget)
-        fail_usage("--keep %s: without --budget nothing is chosen; give one, for example --budget 60GiB", o->keep[0]);
+    if (o->keep.n && !o->budget)
+        fail_usage("--keep %s: without --budget nothing is chosen; give one, for example --budget 60GiB",
+                   o->keep.at[0]);
     Plan *p;
     if (cli_is_model(input)) {
         p = o->budget ? cli_planned(a, o, input, NULL) : cli_compile(a, o, input, "", false);

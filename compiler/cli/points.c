@@ -39,14 +39,12 @@ Options points_options(Arena *a, const Points *p, const SweepPoint *x) {
             if (!cli_bytes(value, &o.budget))
                 fail_usage("budget=%s: an amount of memory is wanted, for example 60GiB, 80GB or 512MiB", value);
         } else {
-            const char **set = NEW_ARRAY(a, const char *, o.nset + 1);
+            Strings set = {0};
             size_t length = strlen(key);
-            int n = 0;
-            for (int k = 0; k < o.nset; k++)
-                if (strncmp(o.set[k], key, length) || o.set[k][length] != '=') set[n++] = o.set[k];
-            set[n++] = arena_printf(a, "%s=%s", key, value);
+            for (int k = 0; k < o.set.n; k++)
+                if (strncmp(o.set.at[k], key, length) || o.set.at[k][length] != '=') push(&set, a, o.set.at[k]);
+            push(&set, a, (const char *)arena_printf(a, "%s=%s", key, value));
             o.set = set;
-            o.nset = n;
         }
     }
     return o;
@@ -81,7 +79,7 @@ static void compile_point(const void *context, int job, FILE *result) {
     const Jobs *j = context;
     Arena *a = arena_new();
     Options o = points_options(a, j->points, &j->points->at[job]);
-    const char *input = o.inputs[0], *choice = "";
+    const char *input = o.inputs.at[0], *choice = "";
     remark_enable(false);
     o.quiet = true;
     bool planned = j->effort == POINT_PLANNED || (j->effort == POINT_FULL && o.budget);

@@ -11,24 +11,25 @@
 
 /* Options that say nothing beside others are mistakes. */
 static void check_options(const Options *o) {
-    bool model = cli_is_model(o->inputs[0]);
-    const char *several = o->nsweep ? "--sweep" : o->max ? "--max" : o->best ? "--best" : NULL;
-    const char *chooses = several ? several : o->budget ? "--budget" : o->nkeep ? "--keep" : NULL;
+    bool model = cli_is_model(o->inputs.at[0]);
+    const char *several = o->sweep.n ? "--sweep" : o->max ? "--max" : o->best ? "--best" : NULL;
+    const char *chooses = several ? several : o->budget ? "--budget" : o->keep.n ? "--keep" : NULL;
     const char *one = o->at           ? "--at"
                       : o->by         ? "--by"
                       : o->dump_after ? "--dump-after"
                       : o->explain    ? "--explain"
                                       : NULL;
     if (chooses && !model)
-        fail_usage("%s: %s compiles a model, and this is compiled already: give the model's .lua file", o->inputs[0],
+        fail_usage("%s: %s compiles a model, and this is compiled already: give the model's .lua file", o->inputs.at[0],
                    chooses);
-    if (!!o->nsweep + !!o->max + !!o->best > 1)
+    if (!!o->sweep.n + !!o->max + !!o->best > 1)
         fail_usage("--sweep, --max and --best are questions of their own: give one of them");
     if (several && one) fail_usage("%s shows one prediction, %s makes many: leave one of the two out", one, several);
     if (cli_as_csv(o) && !several) fail_usage("--format csv is for --sweep, --max and --best; give text or json");
-    if (o->svg && !o->nsweep) fail_usage("--svg %s: it is the picture of a sweep; give --sweep KEY=VALUES too", o->svg);
-    if (o->nkeep && !o->budget && !o->nsweep && !o->best)
-        fail_usage("--keep %s: it holds a choice of policies, and none are chosen; give --budget too", o->keep[0]);
+    if (o->svg && !o->sweep.n)
+        fail_usage("--svg %s: it is the picture of a sweep; give --sweep KEY=VALUES too", o->svg);
+    if (o->keep.n && !o->budget && !o->sweep.n && !o->best)
+        fail_usage("--keep %s: it holds a choice of policies, and none are chosen; give --budget too", o->keep.at[0]);
     if (cli_as_json(o) && o->explain) fail_usage("--explain adds a table to the text: leave out --format json");
     if (cli_as_json(o) && (o->at || o->by))
         fail_usage("--format json holds the peak and all events: leave out --at and --by");
@@ -36,12 +37,12 @@ static void check_options(const Options *o) {
 
 int command_predict(Arena *a, const Options *o) {
     check_options(o);
-    if (o->nsweep) return cli_sweep(a, o);
+    if (o->sweep.n) return cli_sweep(a, o);
     if (o->max) return cli_max(a, o);
     if (o->best) return cli_best(a, o);
-    const Plan *p = cli_plan(a, o, o->inputs[0]);
+    const Plan *p = cli_plan(a, o, o->inputs.at[0]);
     Moment m = report_moment(p, o->at);
-    bool advised = !live_fits(p) && cli_is_model(o->inputs[0]) && !o->budget;
+    bool advised = !live_fits(p) && cli_is_model(o->inputs.at[0]) && !o->budget;
     Advice advice = {0};
     if (advised) advice = cli_advice(a, o, p);
     OutFile f = cli_output(a, o);

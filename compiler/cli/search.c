@@ -296,7 +296,7 @@ static int64_t start(Arena *a, const Options *o, const char *option, const char 
     Arena *scratch = arena_new();
     Options quiet = *o;
     quiet.quiet = true;
-    const Plan *p = cli_compile(scratch, &quiet, o->inputs[0], "", true);
+    const Plan *p = cli_compile(scratch, &quiet, o->inputs.at[0], "", true);
     int64_t value;
     if (!search_value(p, key, &value)) {
         const char **names = NEW_ARRAY(a, const char *, p->noptions + 1);
@@ -352,7 +352,7 @@ static int print(Arena *a, const Options *o, const Points *p, const char *key, i
         cJSON *all = cJSON_CreateObject();
         cJSON_AddStringToObject(all, "format", "shardc-search");
         cJSON_AddNumberToObject(all, "version", 1);
-        cJSON_AddStringToObject(all, "model", points_utf8(a, o->inputs[0]));
+        cJSON_AddStringToObject(all, "model", points_utf8(a, o->inputs.at[0]));
         cJSON_AddStringToObject(all, "option", points_utf8(a, key));
         cJSON_AddNumberToObject(all, "value", (double)value);
         cJSON_AddStringToObject(all, "command", points_utf8(a, again));

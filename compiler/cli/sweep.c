@@ -68,30 +68,30 @@ static PointKey key_of(Arena *a, const char *sweep) {
 
 static bool given(const Options *o, const char *key) {
     size_t n = strlen(key);
-    for (int i = 0; i < o->nset; i++)
-        if (!strncmp(o->set[i], key, n) && o->set[i][n] == '=') return true;
+    for (int i = 0; i < o->set.n; i++)
+        if (!strncmp(o->set.at[i], key, n) && o->set.at[i][n] == '=') return true;
     return (o->world && !strcmp(key, "world")) || (o->nodes && !strcmp(key, "nodes")) ||
            (o->device && !strcmp(key, "device")) || (o->budget && !strcmp(key, "budget"));
 }
 
 /* The product, the last key running fastest. */
 static Points points_of(Arena *a, const Options *o) {
-    PointKey *keys = NEW_ARRAY(a, PointKey, o->nsweep);
+    PointKey *keys = NEW_ARRAY(a, PointKey, o->sweep.n);
     int n = 1;
-    for (int k = 0; k < o->nsweep; k++) {
-        keys[k] = key_of(a, o->sweep[k]);
+    for (int k = 0; k < o->sweep.n; k++) {
+        keys[k] = key_of(a, o->sweep.at[k]);
         if (given(o, keys[k].name))
-            fail_usage("--sweep %s: %s is given a single value too; leave that out", o->sweep[k], keys[k].name);
+            fail_usage("--sweep %s: %s is given a single value too; leave that out", o->sweep.at[k], keys[k].name);
         for (int i = 0; i < k; i++)
             if (!strcmp(keys[i].name, keys[k].name))
-                fail_usage("--sweep %s: %s is swept already; give all its values at once, with commas", o->sweep[k],
+                fail_usage("--sweep %s: %s is swept already; give all its values at once, with commas", o->sweep.at[k],
                            keys[k].name);
         if (keys[k].n > MOST_POINTS / n)
             fail_usage("--sweep %s: these are more than %d points; give fewer values, or sweep several times",
-                       o->sweep[k], MOST_POINTS);
+                       o->sweep.at[k], MOST_POINTS);
         n *= keys[k].n;
     }
-    Points p = {o, keys, o->nsweep, NEW_ARRAY(a, SweepPoint, n), n};
+    Points p = {o, keys, o->sweep.n, NEW_ARRAY(a, SweepPoint, n), n};
     for (int i = 0; i < n; i++) {
         p.at[i].values = NEW_ARRAY(a, const char *, p.nkeys);
         for (int k = p.nkeys - 1, rest = i; k >= 0; rest /= keys[k--].n)
@@ -165,7 +165,7 @@ static void draw(Arena *a, const Points *p, int key) {
     }
     bool log_x = low > 0 && high >= 16 * low;
     const char *unit = arena_printf(a, "%s a second, each %s", tokens ? "tokens" : "samples", gpu ? "GPU" : "rank");
-    const char *model = arena_printf(a, "%s: %s", basename(p->o->inputs[0]), unit);
+    const char *model = arena_printf(a, "%s: %s", basename(p->o->inputs.at[0]), unit);
     Chart charts[] = {{.title = model, .x = p->keys[key].name, .y = unit, .series = speed, .n = lines, .log_x = log_x},
                       {.title = "Arena (hollow: does not fit)",
                        .x = p->keys[key].name,
@@ -202,7 +202,7 @@ int cli_sweep(Arena *a, const Options *o) {
         cJSON *all = cJSON_CreateObject();
         cJSON_AddStringToObject(all, "format", "shardc-sweep");
         cJSON_AddNumberToObject(all, "version", 1);
-        cJSON_AddStringToObject(all, "model", points_utf8(a, o->inputs[0]));
+        cJSON_AddStringToObject(all, "model", points_utf8(a, o->inputs.at[0]));
         cJSON_AddItemToObject(all, "points", points_json(a, &p));
         points_print_json(f.f, all);
     } else if (cli_as_csv(o)) {

@@ -28,8 +28,8 @@ static int verify_batch(Arena *a, const char *list) {
 
 int command_verify(Arena *a, const Options *o) {
     if (o->batch) return verify_batch(a, o->batch);
-    if (!o->ninputs) fail_usage("verify wants a model, a plan.json or a built binary; `shardc verify -h` shows how");
-    const Plan *p = cli_plan(a, o, o->inputs[0]);
+    if (!o->inputs.n) fail_usage("verify wants a model, a plan.json or a built binary; `shardc verify -h` shows how");
+    const Plan *p = cli_plan(a, o, o->inputs.at[0]);
     const Times most = {o->most_forward_ms, o->most_step_ms, o->most_exposed_ms};
     const Findings *found = verify(a, p);
     Findings late = {0};
