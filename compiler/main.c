@@ -148,7 +148,7 @@ static int command_completions(Arena *a, const Options *o) {
 
 static int command_man(Arena *a, const Options *o) {
     Manual m = manual(a);
-    manual_page(stdout, a, &m);
+    manual_page(stdout, &m);
     cli_printed();
     return 0;
 }

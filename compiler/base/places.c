@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-const char *places_program(Arena *a) {
+static const char *program_folder(Arena *a) {
     return path_folder(a, path_real(a, "/proc/self/exe"));
 }
 
@@ -34,7 +34,7 @@ static const char *how_to_make(Arena *a, const char *root, const char *below, co
 
 const char *places_library(Arena *a, const char *file, const char *target) {
     static const char *const beside[] = {"", "../lib/shardc"}, *const at_home[] = {"build", "lib/shardc"};
-    const char *here = places_program(a), *home = getenv("SHARDC_HOME"), *holds;
+    const char *here = program_folder(a), *home = getenv("SHARDC_HOME"), *holds;
     const char *found = first_below(a, here, beside, 2, file);
     if (!found) found = first_below(a, home, at_home, 2, file);
     if (found) return found;
@@ -51,7 +51,7 @@ const char *places_library(Arena *a, const char *file, const char *target) {
 const char *places_headers(Arena *a) {
     static const char *const beside[] = {"../runtime", "../share/shardc/runtime"};
     static const char *const at_home[] = {"runtime", "share/shardc/runtime"};
-    const char *here = places_program(a), *found = first_below(a, getenv("SHARDC_HOME"), at_home, 2, "sc.h");
+    const char *here = program_folder(a), *found = first_below(a, getenv("SHARDC_HOME"), at_home, 2, "sc.h");
     if (!found) found = first_below(a, here, beside, 2, "sc.h");
     if (!found)
         fail(NOWHERE, "the runtime's headers (runtime/sc.h) are not beside %s; set SHARDC_HOME to the folder of shardc",

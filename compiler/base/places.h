@@ -8,7 +8,6 @@
 
 enum { MOST_FOLDERS = 16 };
 
-const char *places_program(Arena *a); /* of shardc itself */
 /* Where shardc's own libraries are, and file. Fails where it is nowhere: says which folder is to hold it, and how make
  * makes it there (`make TARGET` in a checkout). */
 const char *places_library(Arena *a, const char *file, const char *target);

@@ -10,7 +10,6 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -83,7 +82,7 @@ static void unlock_build(const Lock *l) {
 }
 
 /* Before the compiler takes minutes. What the driver says beyond that a program says when it starts. */
-static void want_gpu(const Options *o, const Plan *p) {
+static void want_gpu(const Options *o) {
     enum { NO_DEVICE = 100 }; /* CUDA_ERROR_NO_DEVICE */
     int (*init)(unsigned) = NULL;
     void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -104,7 +103,7 @@ static char *build(Arena *a, const Options *o, bool runs) {
     if (!str_is_name(name)) fail(NOWHERE, "%s is no name for a program: %s; give another with -o", name, NAME_RULE);
     char *binary = arena_printf(a, "%s/%s", strcmp(folder, "/") ? folder : "", name);
     Plan *p = cli_plan(a, o, model);
-    if (runs && !strcmp(p->target, "cuda")) want_gpu(o, p);
+    if (runs && !strcmp(p->target, "cuda")) want_gpu(o);
     const char *variant = o->variant ? o->variant : "";
     if (!o->sources) emit_check(p, variant);
     make_folders(a, folder);

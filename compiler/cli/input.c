@@ -1,21 +1,17 @@
 /* From what stands on the command line to a plan, and where reports go.
  * Relies on: front end, pipeline, devices, report (plan_read).
  * Relied on by: every command but data. */
-#include "../cost/timeline.h"
 #include "../devices/device.h"
 #include "../frontend/frontend.h"
 #include "../ir/policy.h"
 #include "../ir/training.h"
-#include "../lower/lower.h"
 #include "../pipeline.h"
-#include "../plan/plan_json.h"
 #include "../report/report.h"
 #include "cli.h"
 #include "number.h"
 
 #include <errno.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 bool cli_is_model(const char *path) {
     size_t n = strlen(path);

@@ -65,7 +65,7 @@ static bool everywhere(const Manual *m, const ManualOption *o) {
     return true;
 }
 
-void manual_page(FILE *f, Arena *a, const Manual *m) {
+void manual_page(FILE *f, const Manual *m) {
     fprintf(f,
             ".\\\" Written by `shardc man` from the tables of the command line.\n"
             ".TH SHARDC 1 \"\" \"shardc " SHARDC_RELEASE "\" \"\"\n"

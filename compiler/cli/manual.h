@@ -25,7 +25,7 @@ typedef struct {
     int noptions;
 } Manual;
 
-void manual_page(FILE *f, Arena *a, const Manual *m);                           /* roff, for man(1) */
+void manual_page(FILE *f, const Manual *m);                                     /* roff, for man(1) */
 void manual_completions(FILE *f, Arena *a, const Manual *m, const char *shell); /* fails for a shell it has none for */
 
 #endif

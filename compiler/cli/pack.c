@@ -87,13 +87,13 @@ static void read_gaps(Problem *p, Source at, Buffer *b, char *text) {
     b->ngaps = gaps.n;
 }
 
-/* Cuts a line at its commas; the number of fields, of which no more than `most` are kept. */
-static int cut_line(char *line, char **field, int most) {
+/* Cuts a line at its commas; the number of fields, of which no more than N_COLS are kept. */
+static int cut_line(char *line, char *field[N_COLS]) {
     int n = 0;
     for (char *at = line; at; n++) {
         char *comma = strchr(at, ',');
         if (comma) *comma = 0;
-        if (n < most) field[n] = at;
+        if (n < N_COLS) field[n] = at;
         at = comma ? comma + 1 : NULL;
     }
     return n;
@@ -102,7 +102,7 @@ static int cut_line(char *line, char **field, int most) {
 /* Which column each field of the header is; the number of fields. */
 static int read_header(Source at, char *line, Col *col) {
     char *field[N_COLS];
-    int n = cut_line(line, field, N_COLS), seen[N_COLS] = {0};
+    int n = cut_line(line, field), seen[N_COLS] = {0};
     if (n > N_COLS) fail(at, "%d columns: at most id,lower,upper,size,alignment,gaps,offset are wanted", n);
     for (int i = 0; i < n; i++) {
         int c = 0;
@@ -137,7 +137,7 @@ static void read_csv(Problem *p, const char *path) {
             continue;
         }
         char *field[N_COLS] = {0}, *by[N_COLS] = {0};
-        int n = cut_line(line, field, N_COLS);
+        int n = cut_line(line, field);
         if (n != ncols) fail(at, "%d fields, where the first line names %d columns", n, ncols);
         for (int i = 0; i < n; i++) by[col[i]] = field[i];
         Buffer b = {.id = by[COL_ID], .alignment = 1};

@@ -8,8 +8,6 @@
 #include "points.h"
 
 #include <cjson/cJSON.h>
-#include <math.h>
-#include <unistd.h>
 
 /* ── text ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
 static void candidates(Arena *a, const PlannerResult *r) {

@@ -12,7 +12,6 @@
 #include "visible.h"
 
 #include <cjson/cJSON.h>
-#include <errno.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>

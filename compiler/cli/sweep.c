@@ -7,10 +7,8 @@
 #include "points.h"
 
 #include <cjson/cJSON.h>
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 enum { MOST_POINTS = 4096 };
 

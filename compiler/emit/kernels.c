@@ -229,10 +229,10 @@ static void put_launch(Kernel *k) {
     put_line(k, "}", "");
 }
 
-static void put_call(Kernel *k, const char *lead, bool constant) {
+static void put_call(Kernel *k, bool constant) {
     const Op *op = k->op;
-    List l = {.text = {.arena = k->e->a}, .column = (int)strlen(lead) + 9 + k->width, .indent = (int)strlen(lead) + 4};
-    str_addf(&l.text, "%srow_@(w.n", lead);
+    List l = {.text = {.arena = k->e->a}, .column = 21 + k->width, .indent = 16};
+    str_add(&l.text, "            row_@(w.n");
     for (int i = 0; i < op->nout + op->nin; i++) {
         int64_t stride = inner_stride(tensor(op, i));
         if (constant && stride >= 0)
@@ -255,9 +255,9 @@ static void put_entry(Kernel *k) {
     put_line(k, "    sc_rows w;", "");
     put_line(k, "    for (sc_rows_begin(&w, t); w.n; sc_rows_next(&w)) {", "");
     put_line(k, arena_printf(k->e->a, "        if (sc_rows_step(&w, \"%s\"))", pattern), "");
-    put_call(k, "            ", true);
+    put_call(k, true);
     put_line(k, "        else", "");
-    put_call(k, "            ", false);
+    put_call(k, false);
     put_line(k, "    }", "");
     put_line(k, "}", "");
 }

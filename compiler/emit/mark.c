@@ -1,10 +1,8 @@
 /* The marks of what a build writes, and the refusal to write over anything else: a text says WRITTEN in its first line,
  * a plan its format; objects and programs hold a string that the kernels' text defines. Relies on: text.h, diagnostics.
  * Relied on by: kernels.c, build.c. */
-#include "emit.h"
 #include "text.h"
 
-#include <errno.h>
 #include <sys/stat.h>
 
 /* Put together here: this compiler is a file of its kind too, and must not hold it. */

@@ -227,8 +227,8 @@ static void put_metrics(const Emit *e) {
 
 static int put_peak(const Emit *e) {
     const Plan *p = e->plan;
-    int program = live_largest_program(p, ARENA_DEVICE), n = 0;
-    LiveSet l = program < 0 ? (LiveSet){0} : live_at(p, ARENA_DEVICE, program, p->programs[program].peak_event);
+    int program = live_largest_program(p), n = 0;
+    LiveSet l = program < 0 ? (LiveSet){0} : live_at(p, program, p->programs[program].peak_event);
     open_table(e, "sc_class_info", "peak");
     for (StorageClass c = 0; c < N_CLASSES; c++) {
         if (!l.of[c]) continue;

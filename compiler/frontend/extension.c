@@ -20,9 +20,9 @@ static Source here(lua_State *L, const char *key) {
 }
 
 /* A file within the model's folder, as its name is printed: with the folder before it. */
-static const char *file_field(lua_State *L, int t, const char *what, const char *key, const char *suffix) {
+static const char *file_field(lua_State *L, const char *what, const char *key, const char *suffix) {
     Sandbox *s = sandbox_of(L);
-    const char *name = field_string(L, t, what, key, NULL), *dot = name ? strrchr(name, '.') : NULL;
+    const char *name = field_string(L, 1, what, key, NULL), *dot = name ? strrchr(name, '.') : NULL;
     if (!name) return NULL;
     if (!dot || strcmp(dot + 1, suffix))
         field_fail(L, key, "%s: %s = \"%s\": the name of a source file is wanted, ending in .%s", what, key, name,
@@ -48,8 +48,8 @@ static Extension *new_extension(lua_State *L, const char *what) {
     Extension *x = NEW(f->arena, Extension);
     x->id = f->g->extensions.n;
     x->src = sandbox_source(L);
-    x->source = file_field(L, 1, what, "source", "c");
-    x->cuda = file_field(L, 1, what, "cuda", "cu");
+    x->source = file_field(L, what, "source", "c");
+    x->cuda = file_field(L, what, "cuda", "cu");
     x->source_at = here(L, "source");
     x->cuda_at = here(L, "cuda");
     if (!x->source && !x->cuda)

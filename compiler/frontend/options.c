@@ -6,7 +6,6 @@
 #include "number.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 static const char CHOICE[] = "shardc.choice", OPTIONAL_OF[] = "shardc.optional";
 

@@ -7,9 +7,6 @@
 #include "fe.h"
 #include "number.h"
 
-#include <float.h>
-#include <math.h>
-
 static const char *tensor_str(lua_State *L, const Tensor *t) {
     Arena *a = fe_of(L)->arena;
     return t->param ? param_str(a, &t->param->param) : value_str(a, t->value);

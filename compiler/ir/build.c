@@ -3,7 +3,6 @@
  * Relied on by: the front end, gradient rules, autodiff, precision, fuse, shard, offload. */
 #include "build.h"
 #include "notes.h"
-#include "rules.h"
 
 /* All that is computed from sizes later on, such as the sum of what lives at one time, stays far from overflow. */
 static void check_sizes(const Builder *b, const Op *op) {

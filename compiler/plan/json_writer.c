@@ -35,6 +35,11 @@ void json_line(Json *j) { /* the next value starts on a line of its own */
     str_spill(&j->s, j->f);
 }
 
+void json_open_line(Json *j, const char *k, char bracket) {
+    json_line(j);
+    json_open(j, k, bracket);
+}
+
 void json_int(Json *j, const char *k, int64_t x) {
     json_key(j, k);
     str_int(&j->s, x);

@@ -19,6 +19,7 @@ void json_line(Json *j);                                   /* the next value sta
 /* k: the member's name; NULL in a list. */
 void json_key(Json *j, const char *k); /* a value must follow */
 void json_open(Json *j, const char *k, char bracket);
+void json_open_line(Json *j, const char *k, char bracket); /* on a line of its own */
 void json_close(Json *j, char bracket);
 void json_int(Json *j, const char *k, int64_t x);
 void json_real(Json *j, const char *k, double x);

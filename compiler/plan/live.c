@@ -6,25 +6,26 @@
 #include <ctype.h>
 #include <stdlib.h>
 
-bool live_storage(const Storage *s, ArenaKind arena, int program, int event) {
-    return s->arena == arena && (s->program < 0 || (s->program == program && s->first <= event && event <= s->last));
+bool live_storage(const Storage *s, int program, int event) {
+    return s->arena == ARENA_DEVICE &&
+           (s->program < 0 || (s->program == program && s->first <= event && event <= s->last));
 }
 
-LiveSet live_at(const Plan *p, ArenaKind arena, int program, int event) {
+LiveSet live_at(const Plan *p, int program, int event) {
     LiveSet l = {0};
     for (int i = 0; i < p->nstorages; i++) {
         const Storage *s = &p->storages[i];
-        if (!live_storage(s, arena, program, event)) continue;
+        if (!live_storage(s, program, event)) continue;
         l.of[s->cls] += s->size;
         l.total += s->size;
     }
     return l;
 }
 
-int live_largest_program(const Plan *p, ArenaKind arena) {
+int live_largest_program(const Plan *p) {
     int best = -1;
     for (int i = 0; i < p->nprograms; i++)
-        if (best < 0 || p->programs[i].peak[arena] > p->programs[best].peak[arena]) best = i;
+        if (best < 0 || p->programs[i].peak[ARENA_DEVICE] > p->programs[best].peak[ARENA_DEVICE]) best = i;
     return best;
 }
 
@@ -51,12 +52,12 @@ static int by_bytes(const void *a, const void *b) {
     return strcmp(x->pattern, y->pattern);
 }
 
-Holders live_holders(const Plan *p, ArenaKind arena, int program, int event, unsigned classes) {
+Holders live_holders(const Plan *p, int program, int event, unsigned classes) {
     Holders out = {0};
     Map *index = map_new(p->arena), *seen = map_new(p->arena);
     for (int i = 0; i < p->nstorages; i++) {
         const Storage *s = &p->storages[i];
-        if (!(classes >> s->cls & 1) || !live_storage(s, arena, program, event)) continue;
+        if (!(classes >> s->cls & 1) || !live_storage(s, program, event)) continue;
         const char *pattern = live_path_pattern(p->arena, s->owner);
         int k = map_index(index, pattern), owners = map_len(seen);
         if (k == out.n) push(&out, p->arena, ((Holder){pattern, 0, 0}));

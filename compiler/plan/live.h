@@ -16,10 +16,10 @@ enum {
     CLASSES_UNSHARDED = 1u << C_UNSHARDED | 1u << C_UNSHARDED_GRADS
 };
 
-bool live_storage(const Storage *s, ArenaKind arena, int program, int event);
-/* Bytes alive in an arena while an event of a program runs (event -1: the persistent ones). */
-LiveSet live_at(const Plan *p, ArenaKind arena, int program, int event);
-int live_largest_program(const Plan *p, ArenaKind arena); /* the one with the highest peak; -1: there is none */
+/* In the device's arena, while an event of a program runs (event -1: the persistent ones). */
+bool live_storage(const Storage *s, int program, int event);
+LiveSet live_at(const Plan *p, int program, int event);
+int live_largest_program(const Plan *p); /* the one with the highest peak; -1: there is none */
 
 char *live_path_pattern(Arena *a, const char *path); /* layers.31.mlp -> layers.*.mlp */
 
@@ -30,7 +30,7 @@ typedef struct {
     int owners;
 } Holder;
 typedef VEC(Holder) Holders;
-Holders live_holders(const Plan *p, ArenaKind arena, int program, int event, unsigned classes); /* largest first */
+Holders live_holders(const Plan *p, int program, int event, unsigned classes); /* largest first */
 
 /* One step: the program micro; where microbatches accumulate, micro_first, micro as often as the model's `accumulate`
  * asks for, micro_last. MFU: share of the data sheet's peak, by the two counts of Plan.model_flops. */

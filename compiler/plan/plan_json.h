@@ -16,7 +16,6 @@ void plan_write_unused(Json *j, const Plan *p);
 /* From a plan.json, or a binary built by shardc (the plan is embedded between the markers SHARDC_PLAN_BEGIN/END).
  * Checks every field; a damaged file ends in one diagnostic that names path and position. */
 Plan *plan_read(Arena *a, const char *path);
-Plan *plan_read_text(Arena *a, const char *text, size_t n, const char *path);
 /* The fuzzing entry: returns NULL and says what is wrong (line 0: unknown) where the others exit. */
 typedef struct {
     const char *text;

@@ -459,16 +459,6 @@ Plan *plan_parse(Arena *a, const char *text, size_t n, PlanError *e) {
     return p;
 }
 
-Plan *plan_read_text(Arena *a, const char *text, size_t n, const char *path) {
-    PlanError e = {NULL, 0};
-    Plan *p = plan_parse(a, text, n, &e);
-    const char *dot = strrchr(path, '.');
-    if (!p)
-        fail((Source){path, e.line}, "not a plan of shardc: %s%s", e.text,
-             dot && !strcmp(dot, ".json") ? "" : " (a model's name ends in .lua)");
-    return p;
-}
-
 /* A binary carries its plan between two marks. */
 static const char *embedded(const char *s, size_t n, size_t *size, const char *path) {
     char begin[32], end[32]; /* put together here: this compiler is a binary too, and must not hold them */
@@ -488,5 +478,11 @@ Plan *plan_read(Arena *a, const char *path) {
     size_t n;
     const char *s = input_read(a, NOWHERE, path, FILE_MOST, &n);
     if (n >= 4 && !memcmp(s, "\177ELF", 4)) s = embedded(s, n, &n, path);
-    return plan_read_text(a, s, n, path);
+    PlanError e = {NULL, 0};
+    Plan *p = plan_parse(a, s, n, &e);
+    const char *dot = strrchr(path, '.');
+    if (!p)
+        fail((Source){path, e.line}, "not a plan of shardc: %s%s", e.text,
+             dot && !strcmp(dot, ".json") ? "" : " (a model's name ends in .lua)");
+    return p;
 }

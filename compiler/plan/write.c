@@ -63,8 +63,7 @@ static void put_head(Json *j, const Plan *p) {
     put_fields(j, IN_MODEL, p);
     json_line(j);
     put_object(j, "device", IN_DEVICE, p);
-    json_line(j);
-    json_open(j, "mesh", '{');
+    json_open_line(j, "mesh", '{');
     put_fields(j, IN_MESH, p);
     json_open(j, "axes", '[');
     for (int i = 0; i < p->naxes; i++) put_object(j, NULL, IN_AXIS, p->axes[i]);
@@ -73,8 +72,7 @@ static void put_head(Json *j, const Plan *p) {
     for (int i = 0; i < p->ncomms; i++) put_object(j, NULL, IN_GROUP, &p->comms[i]);
     json_close(j, ']');
     json_close(j, '}');
-    json_line(j);
-    json_open(j, "options", '{');
+    json_open_line(j, "options", '{');
     for (int i = 0; i < p->noptions; i++) json_str(j, p->options[i].name, p->options[i].text);
     json_close(j, '}');
     json_line(j);
@@ -96,10 +94,10 @@ static void put_peak(Json *j, const Plan *p) {
     json_open(j, "peak", '{');
     json_int(j, "bytes", p->arena_bytes[ARENA_DEVICE]);
     json_int(j, "bound", p->bound_bytes[ARENA_DEVICE]);
-    int g = live_largest_program(p, ARENA_DEVICE);
+    int g = live_largest_program(p);
     if (g >= 0) {
         const PlanProgram *q = &p->programs[g];
-        LiveSet live = live_at(p, ARENA_DEVICE, g, q->peak_event);
+        LiveSet live = live_at(p, g, q->peak_event);
         json_str(j, "program", q->name);
         json_str(j, "event", plan_event_id(q, q->peak_event));
         json_open(j, "live", '{');
@@ -126,8 +124,7 @@ static void put_prediction(Json *j, const Plan *p) {
     json_real(j, "mfu_causal_attention", s.mfu_causal);
     json_str(j, "time_source", p->time_source);
     json_real(j, "time_off", p->time_off);
-    json_line(j);
-    json_open(j, "library", '[');
+    json_open_line(j, "library", '[');
     for (int i = 0; i < p->nlibrary; i++) put_object(j, NULL, IN_LIBRARY, &p->library[i]);
     json_close(j, ']');
     json_open(j, "estimates", '[');
@@ -150,8 +147,7 @@ void plan_write_summary(Json *j, const Plan *p) {
 }
 
 static void put_storage(Json *j, const Plan *p, const Storage *s) {
-    json_line(j);
-    json_open(j, NULL, '{');
+    json_open_line(j, NULL, '{');
     put_fields(j, IN_STORAGE, s);
     if (s->program >= 0) {
         const PlanProgram *g = &p->programs[s->program];
@@ -177,8 +173,7 @@ static void put_accesses(Json *j, const char *k, const Access *x, int n) {
 }
 
 static void put_event(Json *j, const Plan *p, const PlanProgram *g, const Event *e) {
-    json_line(j);
-    json_open(j, NULL, '{');
+    json_open_line(j, NULL, '{');
     json_str(j, "id", e->id);
     put_fields(j, IN_EVENT, e);
     if (e->src.file) {
@@ -205,8 +200,7 @@ static void put_event(Json *j, const Plan *p, const PlanProgram *g, const Event 
 static void put_program(Json *j, const Plan *p, const PlanProgram *g) {
     bool used[N_STREAMS] = {false};
     for (int e = 0; e < g->n; e++) used[g->events[e].stream] = true;
-    json_line(j);
-    json_open(j, NULL, '{');
+    json_open_line(j, NULL, '{');
     json_str(j, "name", g->name);
     json_open(j, "streams", '[');
     for (int s = 0; s < N_STREAMS; s++)
@@ -242,12 +236,10 @@ void plan_write_json(FILE *f, const Plan *p) {
         put_object(&j, NULL, IN_UNIT, &p->units[i]);
     }
     json_close(&j, ']');
-    json_line(&j);
-    json_open(&j, "storages", '[');
+    json_open_line(&j, "storages", '[');
     for (int i = 0; i < p->nstorages; i++) put_storage(&j, p, &p->storages[i]);
     json_close(&j, ']');
-    json_line(&j);
-    json_open(&j, "programs", '[');
+    json_open_line(&j, "programs", '[');
     for (int i = 0; i < p->nprograms; i++) put_program(&j, p, &p->programs[i]);
     json_close(&j, ']');
     json_end(&j);

@@ -27,12 +27,6 @@ double chain_us(const Chain *c, const int *choice) {
     return us;
 }
 
-double chain_bus_us(const Chain *c, const int *choice) {
-    double us = 0;
-    for (int i = 0; i < c->n; i++) us += c->blocks[i].options[choice[i]].bus_us;
-    return us;
-}
-
 /* room[i]: the most that blocks before i may keep so that some choice of the others fits. False: not even 0 bytes. */
 static bool find_room(const Chain *c, int64_t budget, int64_t *room) {
     room[c->n] = budget - c->between;

@@ -38,10 +38,9 @@ bool chain_solve(const Chain *c, int64_t budget, double slack, int *choice);
  * bus (Geoffrion 1974). INFINITY: nothing fits. */
 double chain_bound(const Chain *c, int64_t budget);
 
-/* What a choice needs: most bytes at any moment, microseconds added, bus time. */
+/* What a choice needs: most bytes at any moment, microseconds added. */
 int64_t chain_peak(const Chain *c, const int *choice);
 double chain_us(const Chain *c, const int *choice);
-double chain_bus_us(const Chain *c, const int *choice);
 int64_t chain_least(const Chain *c); /* the smallest budget for which there is a choice, the bus disregarded */
 
 #endif

@@ -109,8 +109,7 @@ void actual_text(FILE *f, const Actual *x) {
 
 /* ── JSON ────────────────────────────────────────────────────────────────────────────────────────────────────────── */
 static void put_rows(Json *j, const char *key, const ActualRows *r) {
-    json_line(j);
-    json_open(j, key, '[');
+    json_open_line(j, key, '[');
     for (int i = 0; i < r->n; i++) {
         json_open(j, NULL, '{');
         json_str(j, "name", r->at[i].name);
@@ -124,14 +123,12 @@ static void put_rows(Json *j, const char *key, const ActualRows *r) {
 }
 
 static void put_programs(Json *j, const Actual *x) {
-    json_line(j);
-    json_open(j, "programs", '[');
+    json_open_line(j, "programs", '[');
     for (int i = 0; i < x->plan->nprograms; i++) {
         const ActualProgram *q = &x->programs[i];
         const PlanProgram *g = &x->plan->programs[i];
         if (!q->runs) continue;
-        json_line(j);
-        json_open(j, NULL, '{');
+        json_open_line(j, NULL, '{');
         json_str(j, "name", g->name);
         json_int(j, "runs", q->runs);
         json_real(j, "per_step", q->share);
@@ -139,8 +136,7 @@ static void put_programs(Json *j, const Actual *x) {
         json_real(j, "actual_us", q->us);
         json_open(j, "events", '[');
         for (int e = 0; e < g->n; e++) {
-            json_line(j);
-            json_open(j, NULL, '{');
+            json_open_line(j, NULL, '{');
             json_str(j, "id", g->events[e].id);
             json_real(j, "predicted_us", g->events[e].duration_us);
             json_real(j, "actual_us", q->events[e].us);

@@ -224,11 +224,11 @@ static void sum_exposed(Arena *a, const Plan *p, Sums *s) {
 }
 
 static void sum_peak(Arena *a, const Plan *p, Sums *classes, Sums *modules) {
-    int g = live_largest_program(p, ARENA_DEVICE);
+    int g = live_largest_program(p);
     if (g < 0) return;
     for (int i = 0; i < p->nstorages; i++) {
         const Storage *s = &p->storages[i];
-        if (!live_storage(s, ARENA_DEVICE, g, p->programs[g].peak_event)) continue;
+        if (!live_storage(s, g, p->programs[g].peak_event)) continue;
         add(a, classes, storage_class_name(s->cls), (double)s->size);
         add(a, modules, pattern_of(a, s->owner), (double)s->size);
     }

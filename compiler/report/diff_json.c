@@ -6,8 +6,7 @@
 static void put_rows(Json *j, const char *key, const DiffRow *rows, int n) {
     json_open(j, key, '[');
     for (int i = 0; i < n; i++) {
-        json_line(j);
-        json_open(j, NULL, '{');
+        json_open_line(j, NULL, '{');
         json_str(j, "name", rows[i].name);
         json_real(j, "a", rows[i].a);
         json_real(j, "b", rows[i].b);
@@ -26,8 +25,7 @@ static void put_words(Json *j, unsigned set, int n, bool events) {
 }
 
 static void put_event(Json *j, const DiffEvent *e) {
-    json_line(j);
-    json_open(j, NULL, '{');
+    json_open_line(j, NULL, '{');
     json_str(j, "id", (e->b ? e->b : e->a)->id);
     put_words(j, e->changes, N_EVENT_CHANGES, true);
     if (e->places) json_int(j, "places", e->places);
@@ -46,8 +44,7 @@ static void put_event(Json *j, const DiffEvent *e) {
 }
 
 static void put_storage(Json *j, const DiffStorage *s) {
-    json_line(j);
-    json_open(j, NULL, '{');
+    json_open_line(j, NULL, '{');
     json_str(j, "name", (s->b ? s->b : s->a)->name);
     put_words(j, s->changes, N_STORAGE_CHANGES, false);
     for (int side = 0; side < 2; side++) {
@@ -73,8 +70,7 @@ static void put_side(Json *j, const char *key, const PlanProgram *p) {
 }
 
 static void put_program(Json *j, const DiffProgram *g) {
-    json_line(j);
-    json_open(j, NULL, '{');
+    json_open_line(j, NULL, '{');
     json_str(j, "name", *g->name ? g->name : NULL);
     if (g->a) put_side(j, "a", g->a);
     if (g->b) put_side(j, "b", g->b);
@@ -91,11 +87,9 @@ void diff_json(FILE *f, Arena *a, const Diff *d) {
     Json j = {.f = f, .s = {.arena = a}};
     json_start(&j, "shardc-diff", 1);
     json_bool(&j, "same", d->same);
-    json_line(&j);
-    json_open(&j, "settings", '[');
+    json_open_line(&j, "settings", '[');
     for (int i = 0; i < d->settings.n; i++) {
-        json_line(&j);
-        json_open(&j, NULL, '{');
+        json_open_line(&j, NULL, '{');
         json_str(&j, "name", d->settings.at[i].name);
         json_str(&j, "a", d->settings.at[i].a);
         json_str(&j, "b", d->settings.at[i].b);

@@ -5,7 +5,6 @@
 #include "diff.h"
 #include "page.h"
 
-#include <math.h>
 #include <stdlib.h>
 
 PAGE_EMBED(html, "compiler/report/page/diff.html");

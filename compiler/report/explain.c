@@ -13,7 +13,6 @@
 #include "report.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 enum { MOST_NAMED = 12 };
 

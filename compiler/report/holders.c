@@ -12,7 +12,7 @@ enum { LARGEST = 3 };
 
 /* ── when ────────────────────────────────────────────────────────────────────────────────────────────────────────── */
 Moment report_moment(const Plan *p, const char *at) {
-    Moment m = {live_largest_program(p, ARENA_DEVICE), -1, true};
+    Moment m = {live_largest_program(p), -1, true};
     if (!at || !strcmp(at, "peak")) {
         if (m.program >= 0) m.event = p->programs[m.program].peak_event;
         return m;
@@ -84,7 +84,7 @@ static Rows rows_of(const Plan *p, Moment m, unsigned classes, bool single) {
     Map *index = map_new(p->arena);
     for (int i = 0; i < p->nstorages; i++) {
         const Storage *s = &p->storages[i];
-        if (!(classes >> s->cls & 1) || !live_storage(s, ARENA_DEVICE, m.program, m.event)) continue;
+        if (!(classes >> s->cls & 1) || !live_storage(s, m.program, m.event)) continue;
         const char *name = single ? s->name : *s->owner ? s->owner : "(model)";
         int k = map_index(index, name);
         if (k == out.n) push(&out, p->arena, ((Row){.name = name, .count = 1}));

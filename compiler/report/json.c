@@ -6,7 +6,7 @@
 #include "report.h"
 
 static void put_holders(Json *j, const char *k, const Plan *p, int program, unsigned classes) {
-    Holders h = live_holders(p, ARENA_DEVICE, program, p->programs[program].peak_event, classes);
+    Holders h = live_holders(p, program, p->programs[program].peak_event, classes);
     json_open(j, k, '[');
     for (int i = 0; i < h.n; i++) {
         json_open(j, NULL, '{');
@@ -18,24 +18,22 @@ static void put_holders(Json *j, const char *k, const Plan *p, int program, unsi
     json_close(j, ']');
 }
 
-static void put_advice(Json *j, const Advice *x) {
-    json_open(j, "advice", '{');
-    json_str(j, "plan", x->command);
-    if (x->command) {
-        json_int(j, "arena_bytes", x->arena);
-        json_real(j, "step_us", x->step_us);
-    }
-    if (x->least) json_int(j, "least_arena_bytes", x->least);
-    if (x->batch) json_int(j, "largest_batch", x->largest);
-    json_close(j, '}');
-    json_line(j);
-}
-
 void report_predict_json(FILE *f, const Plan *p, const Advice *x) {
     Json j = {.f = f, .s = {.arena = p->arena}};
     json_start(&j, "shardc-prediction", 1);
     plan_write_summary(&j, p);
-    if (x) put_advice(&j, x);
+    if (x) {
+        json_open(&j, "advice", '{');
+        json_str(&j, "plan", x->command);
+        if (x->command) {
+            json_int(&j, "arena_bytes", x->arena);
+            json_real(&j, "step_us", x->step_us);
+        }
+        if (x->least) json_int(&j, "least_arena_bytes", x->least);
+        if (x->batch) json_int(&j, "largest_batch", x->largest);
+        json_close(&j, '}');
+        json_line(&j);
+    }
     plan_write_unused(&j, p);
     json_open(&j, "programs", '[');
     for (int i = 0; i < p->nprograms; i++) {
@@ -52,7 +50,7 @@ void report_predict_json(FILE *f, const Plan *p, const Advice *x) {
         json_close(&j, '}');
     }
     json_close(&j, ']');
-    int g = live_largest_program(p, ARENA_DEVICE);
+    int g = live_largest_program(p);
     if (g >= 0) {
         json_line(&j);
         put_holders(&j, "activations", p, g, CLASSES_OF_MODULES);
@@ -64,8 +62,7 @@ void report_predict_json(FILE *f, const Plan *p, const Advice *x) {
 
 static void put_findings(Json *j, const Findings *v) {
     for (int i = 0; i < v->n; i++) {
-        json_line(j);
-        json_open(j, NULL, '{');
+        json_open_line(j, NULL, '{');
         json_str(j, "rule", v->at[i].rule);
         json_str(j, "program", v->at[i].program);
         json_str(j, "first", v->at[i].first);
@@ -89,8 +86,7 @@ void report_findings_json(FILE *f, const Plan *p, const Findings *v, const Findi
     for (int g = 0; g < p->nprograms; g++) {
         if (!program_trains(&p->programs[g])) continue;
         Times t = verify_program_times(p->arena, &p->programs[g]);
-        json_line(&j);
-        json_open(&j, NULL, '{');
+        json_open_line(&j, NULL, '{');
         json_str(&j, "program", p->programs[g].name);
         json_real(&j, "forward_ms", t.forward_ms);
         json_real(&j, "step_ms", t.step_ms);

@@ -10,7 +10,6 @@
 #include "report.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 PAGE_EMBED(css, "compiler/report/page/page.css");
 PAGE_EMBED(plan, "compiler/report/page/plan.js");
@@ -345,7 +344,7 @@ static void figures(Blocks *w) {
     real_member(w, "mfu_full_attention", s.mfu_full);
     real_member(w, "mfu_causal_attention", s.mfu_causal);
     text_member(w, "trust", report_trust(p->arena, p));
-    real_member(w, "peak_program", live_largest_program(p, ARENA_DEVICE));
+    real_member(w, "peak_program", live_largest_program(p));
     member(w, "options");
     str_add(&w->s, "[");
     for (int i = 0; i < p->noptions; i++) {
@@ -460,7 +459,7 @@ void page_blocks(FILE *f, const Plan *p, const Actual *actual, Statements statem
 int page_first_shown(const Plan *p) {
     for (int i = 0; i < p->nprograms; i++)
         if (program_trains(&p->programs[i])) return i;
-    return live_largest_program(p, ARENA_DEVICE);
+    return live_largest_program(p);
 }
 
 void page_shared(FILE *f, char mark) {

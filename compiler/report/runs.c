@@ -398,8 +398,7 @@ static void json_figures(Json *j, const char *key, const RunTable *t) {
     json_open(j, key, '[');
     for (int i = RUN_X; i < t->n; i++) {
         const RunColumn *c = &t->columns[i];
-        json_line(j);
-        json_open(j, NULL, '{');
+        json_open_line(j, NULL, '{');
         json_str(j, "name", c->name);
         json_int(j, "values", c->n);
         if (c->n) {
@@ -423,8 +422,7 @@ static void json_figures(Json *j, const char *key, const RunTable *t) {
 
 static void json_start_of(Json *j, const RunLog *l, int k) {
     const RunStart *s = &l->starts[k];
-    json_line(j);
-    json_open(j, NULL, '{');
+    json_open_line(j, NULL, '{');
     json_int(j, "step", s->step);
     json_bool(j, "restart", run_log_is_restart(l, k));
     json_str(j, "model", s->model);
@@ -464,12 +462,10 @@ void runs_json(Arena *a, FILE *f, const RunLog *logs, int n) {
     json_open(&j, "models", '[');
     for (int i = 0; i < map_len(m); i++) json_str(&j, NULL, map_key(m, i));
     json_close(&j, ']');
-    json_line(&j);
-    json_open(&j, "runs", '[');
+    json_open_line(&j, "runs", '[');
     for (int i = 0; i < n; i++) {
         const RunLog *l = &logs[i];
-        json_line(&j);
-        json_open(&j, NULL, '{');
+        json_open_line(&j, NULL, '{');
         json_str(&j, "name", l->name);
         json_int(&j, "steps", l->steps.lines);
         json_int(&j, "validations", l->validations.lines);

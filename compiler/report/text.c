@@ -26,34 +26,11 @@ static void fits_line(FILE *f, const Plan *p, bool colored) {
             yes && spare < tolerance ? ", which is within the uncertainty of the library lines" : "");
 }
 
-static void arena_line(FILE *f, const Plan *p, ByteUnit u) {
-    Arena *a = p->arena;
-    double bytes = (double)p->arena_bytes[ARENA_DEVICE], bound = (double)p->bound_bytes[ARENA_DEVICE];
-    fprintf(f, "  arena    %s %s exact (%s B), lower bound %s, ratio %.3f   programs:", figure_in_unit(a, u, bytes),
-            u.name, figure_grouped(a, bytes), figure_in_unit(a, u, bound), bound > 0 ? bytes / bound : 1.0);
-    for (int i = 0; i < p->nprograms; i++)
-        fprintf(f, "%s %s %s", i ? " ·" : "", p->programs[i].name,
-                figure_in_unit(a, u, (double)p->programs[i].peak[ARENA_DEVICE]));
-    fputc('\n', f);
-}
-
-static void library_lines(FILE *f, const Plan *p) {
-    Arena *a = p->arena;
-    double tolerance, bytes = live_library_bytes(p, &tolerance), host = (double)p->arena_bytes[ARENA_HOST];
-    ByteUnit u = figure_byte_unit(bytes), h = figure_byte_unit(host);
-    fprintf(f, "  library  %s ± %s %s", figure_in_unit(a, u, bytes), figure_in_unit(a, u, tolerance), u.name);
-    for (int i = 0; i < p->nlibrary; i++)
-        fprintf(f, "%s%s %s, %s", i ? "; " : " (", p->library[i].name, figure_bytes(a, p->library[i].bytes),
-                p->library[i].source);
-    fprintf(f, "%s   host %s %s %s\n", p->nlibrary ? ")" : "", !strcmp(p->target, "cpu") ? "arena" : "pinned",
-            figure_in_unit(a, h, host), h.name);
-}
-
 static void moment_line(FILE *f, const Plan *p, Moment m, ByteUnit u) {
     Arena *a = p->arena;
     const PlanProgram *g = &p->programs[m.program];
     int e = m.event;
-    LiveSet live = live_at(p, ARENA_DEVICE, m.program, e);
+    LiveSet live = live_at(p, m.program, e);
     if (e >= 0 && e < g->n)
         fprintf(f, "  %sat %s %s%s%s of %s, in %s:", m.peak ? "peak " : "", g->events[e].id,
                 phase_name(g->events[e].phase), *g->events[e].module ? " " : "", g->events[e].module, g->name, u.name);
@@ -75,7 +52,7 @@ static void moment_line(FILE *f, const Plan *p, Moment m, ByteUnit u) {
 }
 
 static void holders_line(FILE *f, const Plan *p, Moment m, ByteUnit u, const char *title, unsigned classes) {
-    Holders h = live_holders(p, ARENA_DEVICE, m.program, m.event, classes);
+    Holders h = live_holders(p, m.program, m.event, classes);
     if (!h.n) return;
     fprintf(f, "  %s", title);
     for (int i = 0; i < h.n && i < MAX_HOLDERS; i++) {
@@ -148,10 +125,22 @@ static void step_line(FILE *f, const Plan *p) {
 }
 
 void report_predict_text(FILE *f, const Plan *p, Moment m, bool color) {
-    ByteUnit u = figure_byte_unit((double)p->arena_bytes[ARENA_DEVICE]);
+    Arena *a = p->arena;
+    double bytes = (double)p->arena_bytes[ARENA_DEVICE], bound = (double)p->bound_bytes[ARENA_DEVICE];
+    double host = (double)p->arena_bytes[ARENA_HOST], tolerance, library = live_library_bytes(p, &tolerance);
+    ByteUnit u = figure_byte_unit(bytes), l = figure_byte_unit(library), h = figure_byte_unit(host);
     fits_line(f, p, color);
-    arena_line(f, p, u);
-    library_lines(f, p);
+    fprintf(f, "  arena    %s %s exact (%s B), lower bound %s, ratio %.3f   programs:", figure_in_unit(a, u, bytes),
+            u.name, figure_grouped(a, bytes), figure_in_unit(a, u, bound), bound > 0 ? bytes / bound : 1.0);
+    for (int i = 0; i < p->nprograms; i++)
+        fprintf(f, "%s %s %s", i ? " ·" : "", p->programs[i].name,
+                figure_in_unit(a, u, (double)p->programs[i].peak[ARENA_DEVICE]));
+    fprintf(f, "\n  library  %s ± %s %s", figure_in_unit(a, l, library), figure_in_unit(a, l, tolerance), l.name);
+    for (int i = 0; i < p->nlibrary; i++)
+        fprintf(f, "%s%s %s, %s", i ? "; " : " (", p->library[i].name, figure_bytes(a, p->library[i].bytes),
+                p->library[i].source);
+    fprintf(f, "%s   host %s %s %s\n", p->nlibrary ? ")" : "", !strcmp(p->target, "cpu") ? "arena" : "pinned",
+            figure_in_unit(a, h, host), h.name);
     if (p->npolicies) {
         fputs("  policy   ", f);
         report_printable(f, report_policies(p));

@@ -5,7 +5,6 @@
 #include "../plan/live.h"
 #include "report.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -38,8 +37,7 @@ static int tid_of(int pid, Stream s) {
 
 /* An entry of the trace up to its args. tid -1: it belongs to the whole process. */
 static void entry(Json *j, const char *kind, int pid, int tid) {
-    json_line(j);
-    json_open(j, NULL, '{');
+    json_open_line(j, NULL, '{');
     json_str(j, "ph", kind);
     json_int(j, "pid", pid);
     if (tid >= 0) json_int(j, "tid", tid);
@@ -154,7 +152,7 @@ static void counters(Json *j, const Plan *p, int program) {
     Arena *a = arena_new();
     int64_t live[N_CLASSES];
     bool shown[N_CLASSES] = {false};
-    memcpy(live, live_at(p, ARENA_DEVICE, program, -1).of, sizeof live);
+    memcpy(live, live_at(p, program, -1).of, sizeof live);
     Changes changes = changes_of(a, p, program);
     for (int c = 0; c < N_CLASSES; c++) shown[c] = live[c] > 0;
     for (int i = 0; i < changes.n; i++) shown[changes.at[i].cls] = true;

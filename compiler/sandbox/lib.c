@@ -3,8 +3,6 @@
 #include "sandbox.h"
 #include "visible.h"
 
-#include <stdlib.h>
-
 /* ── names that do not exist ─────────────────────────────────────────────────────────────────────────────────────── */
 /* __index of a strict table. Upvalue 1 is the table's name, "" for the globals. */
 static int missing(lua_State *L) {

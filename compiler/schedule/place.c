@@ -6,7 +6,6 @@
 #include "schedule.h"
 
 #include <limits.h>
-#include <stdlib.h>
 
 static const int64_t EFFORT = 12000000; /* elementary steps of repair: some 0.15 s */
 /* Steps of exact search where that is not enough: some 1 s. A third for each of pack.c's three turns: of the plans of

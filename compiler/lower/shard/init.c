@@ -25,7 +25,7 @@ void shard_init_program(Graph *g) {
     zero_state(g, p, g->step_state);
     zero_state(g, p, g->metrics_state);
     shard_scale_init(g, p);
-    zero_state(g, p, shard_state_of_class(g, S_OUTPUT));
+    zero_state(g, p, shard_output(g));
     for (int i = 0; i < g->units.n; i++) {
         Unit *u = g->units.at[i];
         zero_state(g, p, u->master);

@@ -84,9 +84,9 @@ static void unit_states(Graph *g, Unit *u) {
     }
 }
 
-static void give_state(Graph *g, Value *v, StateClass c, const char *name) {
+static void give_input_state(Graph *g, Value *v, const char *name) {
     if (!v || v->state) return;
-    State *s = state_new(g, c, name, v->dtype, value_numel(v), NULL);
+    State *s = state_new(g, S_INPUT, name, v->dtype, value_numel(v), NULL);
     s->value = v;
     v->state = s;
 }
@@ -97,8 +97,8 @@ void shard_make_states(Graph *g) {
     if (g->training->optimizer->rule->counts_steps) g->step_state = state_new(g, S_STEP, "adam step", INT64, 1, NULL);
     for (int i = 0; i < g->inputs.n; i++) {
         Input *in = g->inputs.at[i];
-        give_state(g, in->value, S_INPUT, in->name);
-        give_state(g, in->sample_value, S_INPUT, arena_printf(g->arena, "sample/%s", in->name));
+        give_input_state(g, in->value, in->name);
+        give_input_state(g, in->sample_value, arena_printf(g->arena, "sample/%s", in->name));
         in->state = in->value ? in->value->state : in->sample_value ? in->sample_value->state : NULL;
     }
     for (int i = 0; i < g->params.n; i++) {
@@ -118,8 +118,8 @@ void shard_make_states(Graph *g) {
     for (int i = 0; i < g->units.n; i++) unit_states(g, g->units.at[i]);
 }
 
-State *shard_state_of_class(const Graph *g, StateClass c) {
+State *shard_output(const Graph *g) {
     for (int i = 0; i < g->states.n; i++)
-        if (g->states.at[i]->cls == c) return g->states.at[i];
+        if (g->states.at[i]->cls == S_OUTPUT) return g->states.at[i];
     return NULL;
 }

@@ -3,7 +3,6 @@
  * one optimizer event per unit on the rank's shard. Relies on: units, autodiff (Param.reached, Param.grad), fuse
  * (numbers of kernels), shard.h (its parts). Relied on by: pipeline.c; order derives storages and events from it. */
 #include "shard.h"
-#include "../../ir/policy.h"
 #include "../lower.h"
 
 /* ── metrics ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -92,7 +91,7 @@ static void eval(Graph *g) {
 /* Of all logits only those of one position are kept: record.position says which. */
 static void sample(Graph *g) {
     Program *p = edit_clone_program(g, g->sample, "sample", NULL);
-    Value *state = shard_state_of_class(g, S_OUTPUT)->value;
+    Value *state = shard_output(g)->value;
     Op *pick = UNIT_OP(g, pick, NULL, "logits", FORWARD, TO_COMPUTE, .logits = p->logits, .state = state);
     insert(g, p, p->ops.n, pick);
     Making c = begin(g, p, ALONE);

@@ -78,7 +78,7 @@ Op *shard_store_op(Graph *g, Value *from, Value *to, const char *id, Phase phase
 /* ── layout.c ──────────────────────────────────────────────────────────────────────────────────────────────── */
 void shard_lay_out(Graph *g, Unit *u); /* the unit's flat buffers */
 void shard_make_states(Graph *g);
-State *shard_state_of_class(const Graph *g, StateClass c);
+State *shard_output(const Graph *g);
 
 /* ── gather.c, gradients.c, optimizer.c: parts of a program in the making ───────────────────────────
  */
