@@ -324,21 +324,6 @@ static int key_of(const Option *o) {
     return o->letter ? o->letter : 256 + (int)(o - options);
 }
 
-static void take_input(Parse *p, char *arg, bool after_dashes) {
-    if (!after_dashes && p->o.inputs.n == p->command->most && strchr(arg, '='))
-        fail_usage("%s: one input is enough, %s was given already; an option of the model is set by --set %s", arg,
-                   p->o.inputs.at[0], arg);
-    if (!after_dashes && p->o.inputs.n == p->command->most)
-        fail_usage("%s: %s enough, %s was given already", arg,
-                   p->command->most == 1 ? "one input is" : "two inputs are", p->o.inputs.at[p->o.inputs.n - 1]);
-    if (!after_dashes || p->command->bit & (DATA | RUNS)) /* a file whose name begins with - */
-        push(&p->o.inputs, p->arena, arg);
-    else if (p->command->bit != RUN)
-        fail_usage("%s: only `shardc run` takes options for the program after --", arg);
-    else if (!p->o.nrest++)
-        p->o.rest = p->state->argv + p->state->next - 1;
-}
-
 static error_t parse(int key, char *arg, struct argp_state *state) {
     Parse *p = state->input;
     bool after_dashes = key == ARGP_KEY_ARG && state->quoted && state->next > state->quoted;
@@ -354,7 +339,18 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
             return 0;
         }
     if (key != ARGP_KEY_ARG) return ARGP_ERR_UNKNOWN;
-    take_input(p, arg, after_dashes);
+    if (!after_dashes && p->o.inputs.n == p->command->most && strchr(arg, '='))
+        fail_usage("%s: one input is enough, %s was given already; an option of the model is set by --set %s", arg,
+                   p->o.inputs.at[0], arg);
+    if (!after_dashes && p->o.inputs.n == p->command->most)
+        fail_usage("%s: %s enough, %s was given already", arg,
+                   p->command->most == 1 ? "one input is" : "two inputs are", p->o.inputs.at[p->o.inputs.n - 1]);
+    if (!after_dashes || p->command->bit & (DATA | RUNS)) /* a file whose name begins with - */
+        push(&p->o.inputs, p->arena, arg);
+    else if (p->command->bit != RUN)
+        fail_usage("%s: only `shardc run` takes options for the program after --", arg);
+    else if (!p->o.nrest++)
+        p->o.rest = p->state->argv + p->state->next - 1;
     return 0;
 }
 

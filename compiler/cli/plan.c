@@ -136,24 +136,22 @@ static void curve(Arena *a, const Options *o, const PlanAsked *c) {
     }
 }
 
-static void write_policy(Arena *a, const Options *o, const PlannerResult *r) {
-    OutFile f = out_open(a, o->out);
-    fprintf(f.f, "-- Chosen by shardc plan for an arena of at most %lld bytes.\n", (long long)r->budget);
-    for (int i = 0; i < o->policies.n; i++) { /* a comment is one line */
-        char *name = arena_strdup(a, o->policies.at[i]);
-        for (char *x = name; *x; x++)
-            if ((unsigned char)*x < ' ') *x = '?';
-        fprintf(f.f, "-- It stands over %s: give that file too, before this one.\n", name);
-    }
-    fputs(r->best.entries, f.f);
-    out_commit(&f);
-}
-
 static void plan(Arena *a, const Options *o, const PlanAsked *c) {
     PlannerResult r = planned_search(a, c);
     if (o->explain) candidates(a, &r);
     if (!r.best.plan) planned_nothing_fits(a, &r);
-    if (o->out) write_policy(a, o, &r);
+    if (o->out) {
+        OutFile f = out_open(a, o->out);
+        fprintf(f.f, "-- Chosen by shardc plan for an arena of at most %lld bytes.\n", (long long)r.budget);
+        for (int i = 0; i < o->policies.n; i++) { /* a comment is one line */
+            char *name = arena_strdup(a, o->policies.at[i]);
+            for (char *x = name; *x; x++)
+                if ((unsigned char)*x < ' ') *x = '?';
+            fprintf(f.f, "-- It stands over %s: give that file too, before this one.\n", name);
+        }
+        fputs(r.best.entries, f.f);
+        out_commit(&f);
+    }
     if (!cli_as_json(o)) {
         plan_text(a, o, &r);
         return;

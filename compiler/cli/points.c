@@ -172,31 +172,16 @@ typedef struct {
     int shown; /* cells; a point with an error has those of its keys alone, and the message */
 } Line;
 
-static bool some(const Points *p, bool has(const SweepPoint *)) {
-    for (int i = 0; i < p->n; i++)
-        if (!p->at[i].error && has(&p->at[i])) return true;
-    return false;
-}
-
-static bool has_tokens(const SweepPoint *x) {
-    return x->is.tokens > 0;
-}
-static bool has_host(const SweepPoint *x) {
-    return x->is.host > 0;
-}
-static bool has_causal(const SweepPoint *x) {
-    return x->is.mfu_full > x->is.mfu_causal;
-}
-static bool has_choice(const SweepPoint *x) {
-    return *x->choice;
-}
-static bool is_gpu(const SweepPoint *x) {
-    return x->is.gpu;
-}
-
 void points_text(FILE *f, Arena *a, const Points *p) {
-    bool tokens = some(p, has_tokens), host = some(p, has_host), choice = some(p, has_choice);
-    bool causal = some(p, has_causal);
+    bool tokens = false, host = false, causal = false, gpu = false, choice = false; /* of some point */
+    for (const SweepPoint *x = p->at; x < p->at + p->n; x++) {
+        if (x->error) continue;
+        tokens |= x->is.tokens > 0;
+        host |= x->is.host > 0;
+        causal |= x->is.mfu_full > x->is.mfu_causal;
+        gpu |= x->is.gpu;
+        choice |= *x->choice != 0;
+    }
     int most = p->nkeys + FIGURES, n = 0;
     Line *lines = NEW_ARRAY(a, Line, p->n + 1);
     for (int i = 0; i <= p->n; i++) { /* the first is the head */
@@ -217,7 +202,7 @@ void points_text(FILE *f, Arena *a, const Points *p) {
         c[n++] = !x ? "arena" : figure_bytes(a, (double)x->is.arena);
         if (host) c[n++] = !x ? "host" : figure_bytes(a, (double)x->is.host);
         c[n++] = !x ? "step" : x->is.step_us > 0 ? figure_time(a, x->is.step_us) : "-";
-        c[n++] = !x ? arena_printf(a, "%s a %s", tokens ? "tok/s" : "samples/s", some(p, is_gpu) ? "GPU" : "rank")
+        c[n++] = !x ? arena_printf(a, "%s a %s", tokens ? "tok/s" : "samples/s", gpu ? "GPU" : "rank")
                     : figure_grouped(a, tokens ? x->is.tokens : x->is.samples);
         if (causal) c[n++] = !x ? "MFU full" : x->is.mfu_full > 0 ? arena_printf(a, "%.2f", x->is.mfu_full) : "-";
         c[n++] = !x                     ? causal ? "MFU causal" : "MFU"

@@ -177,13 +177,6 @@ static void draw(Arena *a, const Points *p, int key) {
 }
 
 /* ── the command ────────────────────────────────────────────────────────────────────────────────────────────────── */
-/* Where every point fails for one reason, that is the message, not a table of it. */
-static void refuse_all(const Points *p) {
-    for (int i = 0; i < p->n; i++)
-        if (!p->at[i].error || strcmp(p->at[i].error, p->at[0].error)) return;
-    fail(NOWHERE, "no point of this sweep compiles: %s", p->at[0].error);
-}
-
 int cli_sweep(Arena *a, const Options *o) {
     Points p = points_of(a, o);
     int key = o->svg ? numeric_key(&p) : -1, compiled = 0;
@@ -192,8 +185,12 @@ int cli_sweep(Arena *a, const Options *o) {
                    "batch=1,2,4",
                    o->svg);
     points_run(a, &p, POINT_FULL, "points");
-    refuse_all(&p);
-    for (int i = 0; i < p.n; i++) compiled += !p.at[i].error;
+    bool alike = true; /* every point fails for one reason: that is the message, not a table of it */
+    for (int i = 0; i < p.n; i++) {
+        compiled += !p.at[i].error;
+        alike = alike && p.at[i].error && !strcmp(p.at[i].error, p.at[0].error);
+    }
+    if (alike) fail(NOWHERE, "no point of this sweep compiles: %s", p.at[0].error);
     if (o->svg) draw(a, &p, key);
     OutFile f = cli_output(a, o);
     if (cli_as_json(o)) {

@@ -207,8 +207,9 @@ static void put_inputs(const Emit *e) {
     close_table(e, e->g->inputs.n);
 }
 
-static void put_counts(const Emit *e) {
+static void put_training(const Emit *e) {
     const Training *t = e->g->training;
+    const Optimizer *o = t->optimizer;
     open_table(e, "sc_count_info", "counts");
     for (int i = 0; i < t->counts.n; i++) {
         int input = 0;
@@ -216,13 +217,13 @@ static void put_counts(const Emit *e) {
         row(e, NUMBER(input), NUMBER(t->counts.at[i].ignore));
     }
     close_table(e, t->counts.n);
-}
-
-static void put_metrics(const Emit *e) {
-    const Training *t = e->g->training;
     open_table(e, "char *const", "metrics");
     for (int i = 0; i < t->metrics.n; i++) put(e, "    %s,\n", quoted(e, t->metrics.at[i].name));
     put(e, t->metrics.n ? "};\n\n" : "    NULL};\n\n");
+    open_table(e, "sc_group_info", "groups");
+    for (int i = 0; i < o->groups.n; i++)
+        row(e, NAME(c_float(e->a, o->groups.at[i].lr)), NAME(c_float(e->a, o->groups.at[i].weight_decay)));
+    close_table(e, o->groups.n);
 }
 
 static int put_peak(const Emit *e) {
@@ -237,14 +238,6 @@ static int put_peak(const Emit *e) {
     }
     close_table(e, n);
     return n;
-}
-
-static void put_groups(const Emit *e) {
-    const Optimizer *o = e->g->training->optimizer;
-    open_table(e, "sc_group_info", "groups");
-    for (int i = 0; i < o->groups.n; i++)
-        row(e, NAME(c_float(e->a, o->groups.at[i].lr)), NAME(c_float(e->a, o->groups.at[i].weight_decay)));
-    close_table(e, o->groups.n);
 }
 
 /* ── values that --dump can copy out ─────────────────────────────────────────────────────────────────────────────── */
@@ -500,9 +493,7 @@ void emit_tables(Emit *e) {
     put_mesh(e);
     put_units(e);
     put_inputs(e);
-    put_counts(e);
-    put_metrics(e);
-    put_groups(e);
+    put_training(e);
     int npeak = put_peak(e), ndumps = put_dumps(e), nsettings = put_settings(e);
     put_plan_json(e);
     put_build(e, npeak, ndumps, nsettings);

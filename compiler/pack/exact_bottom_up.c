@@ -232,13 +232,6 @@ static bool find_support(ExactBottomUp *b, int i) {
     return true;
 }
 
-static bool settle(ExactBottomUp *b, const int *list, int n) {
-    bool ok = follow(b);
-    *b->steps += n;
-    for (int k = 0; ok && k < n; k++) ok = !waits(b, list[k]) || find_support(b, list[k]);
-    return ok && follow(b);
-}
-
 /* Waiting items may seem to support each other. Raises each to where it may lie on items that do not wait, or on
  * waiting ones that lie on such in turn, lowest first. */
 static void ground(ExactBottomUp *b, const int *list, int n) {
@@ -402,7 +395,10 @@ static ExactResult place_rest(ExactBottomUp *b, const int *list, int n) {
     ExactResult result = EXACT_IMPOSSIBLE;
     bool again = true; /* there are choices that were not tried */
     while (again) {
-        bool settled = settle(b, list, n);
+        bool settled = follow(b);
+        *b->steps += n;
+        for (int k = 0; settled && k < n; k++) settled = !waits(b, list[k]) || find_support(b, list[k]);
+        settled = settled && follow(b);
         if (*b->steps > b->limit) {
             result = EXACT_UNKNOWN;
             break;

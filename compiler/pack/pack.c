@@ -493,21 +493,18 @@ static void divide_text(Packer *p, int positions) {
     for (int i = leaves; i <= p->leaves; i++) p->start[i] = positions;
 }
 
-/* A long item is added to each block that it lives in, and where blocks are few, more sets are asked. With 1000 items
- * of lives of all lengths, steps are fewest with 16 blocks, with 4000 and 12,500 with 32, with 100,000 with 64. */
-static int blocks_for(int n, int leaves) {
-    int64_t blocks = 1;
-    while (blocks < leaves && blocks * blocks * blocks <= n) blocks *= 2;
-    return (int)blocks;
-}
-
 static Packer *packer_new(Arena *a, Item *items, int n, int positions) {
     Packer *p = NEW(a, Packer);
     p->a = a;
     p->items = items;
     p->n = n;
     divide_text(p, positions);
-    p->blocks = blocks_for(n, p->leaves);
+    /* A long item is added to each block that it lives in, and where blocks are few, more sets are asked. With 1000
+     * items of lives of all lengths, steps are fewest with 16 blocks, with 4000 and 12,500 with 32, with 100,000 with
+     * 64. */
+    int64_t blocks = 1;
+    while (blocks < p->leaves && blocks * blocks * blocks <= n) blocks *= 2;
+    p->blocks = (int)blocks;
     for (int i = 0; i < n; i++) {
         Life life = life_of(p, &items[i]);
         p->longest = (int)max64(p->longest, life.all_to - life.all_from + 1);

@@ -124,24 +124,17 @@ static int compare_span(const void *a, const void *b) {
     return (x->lo > y->lo) - (x->lo < y->lo);
 }
 
-static void sort_spans(Span *s, int n) {
-    if (n > 24) {
-        qsort(s, (size_t)n, sizeof *s, compare_span);
-        return;
-    }
-    for (int i = 1; i < n; i++) {
-        Span x = s[i];
-        int k = i;
-        for (; k > 0 && s[k - 1].lo > x.lo; k--) s[k] = s[k - 1];
-        s[k] = x;
-    }
-}
-
 void spans_of_array(Arena *a, Spans *s, Span *spans, int n) {
     int m = 0;
     spans_clear(s);
     if (!n) return;
-    sort_spans(spans, n);
+    if (n > 24) qsort(spans, (size_t)n, sizeof *spans, compare_span);
+    for (int i = 1; n <= 24 && i < n; i++) {
+        Span x = spans[i];
+        int k = i;
+        for (; k > 0 && spans[k - 1].lo > x.lo; k--) spans[k] = spans[k - 1];
+        spans[k] = x;
+    }
     for (int i = 1; i < n; i++) {
         if (spans[i].lo > spans[m].hi)
             spans[++m] = spans[i];

@@ -53,18 +53,6 @@ static void add_names(Str *s, const char *key, const char *const *names, int n) 
     str_add(s, n ? " }" : "}");
 }
 
-static void add_checkpoint(Str *s, const BlockOption *o) {
-    if (o->none) {
-        str_add(s, "checkpoint = false");
-        return;
-    }
-    str_add(s, "replace = true, checkpoint = { ");
-    if (o->recompute) add_names(s, "save", o->save.at, o->save.n);
-    if (!o->recompute) str_add(s, "recompute = false");
-    if (o->offload.n) add_names(s, ", offload", o->offload.at, o->offload.n);
-    str_add(s, " }");
-}
-
 static void add_unit(Str *s, const char *match, const UnitSetting *u, bool root, bool host) {
     bool reshard = u->reshard != RESHARD_AS_MODEL && !root;
     if (!reshard && u->prefetch < 0 && u->state < 0) return;
@@ -98,9 +86,14 @@ const char *entries_text(Arena *a, const Blocks *b, const int *option, UnitSetti
     if (option) {
         Runs runs = find_runs(a, b, keys(a, b, option));
         for (int i = 0; i < runs.n; i++) {
-            str_addf(&s, "  { match = \"%s\", ", runs.at[i].match);
-            add_checkpoint(&s, option_of(b, option, runs.at[i].first));
-            str_add(&s, " },\n");
+            const BlockOption *o = option_of(b, option, runs.at[i].first);
+            str_addf(&s, "  { match = \"%s\", %s", runs.at[i].match,
+                     o->none ? "checkpoint = false },\n" : "replace = true, checkpoint = { ");
+            if (o->none) continue;
+            if (o->recompute) add_names(&s, "save", o->save.at, o->save.n);
+            if (!o->recompute) str_add(&s, "recompute = false");
+            if (o->offload.n) add_names(&s, ", offload", o->offload.at, o->offload.n);
+            str_add(&s, " } },\n");
         }
     }
     for (int i = 0; i < b->at.n; i++) units += is_unit(b, b->at.at[i].path);

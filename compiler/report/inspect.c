@@ -84,7 +84,7 @@ static bool wanted(const Event *e, const ReportOptions *o) {
            (!o->stream || !strcmp(o->stream, stream_name(e->stream)));
 }
 
-static void program_head(FILE *f, const Plan *p, const PlanProgram *g) {
+static void program_text(FILE *f, const Plan *p, const PlanProgram *g, const ReportOptions *o) {
     int on[N_STREAMS] = {0}, waits = 0;
     for (int e = 0; e < g->n; e++) {
         on[g->events[e].stream]++;
@@ -96,6 +96,15 @@ static void program_head(FILE *f, const Plan *p, const PlanProgram *g) {
     fprintf(f, "; peak %s", figure_bytes(p->arena, (double)g->peak[ARENA_DEVICE]));
     if (g->peak_event >= 0 && g->peak_event < g->n) fprintf(f, " at %s", g->events[g->peak_event].id);
     fprintf(f, "; %s, exposed %s\n", figure_time(p->arena, g->step_us), figure_time(p->arena, g->exposed_us));
+    Arena *a = arena_new(); /* given back for each program: a plan may have a hundred thousand lines */
+    Str s = {.arena = a};
+    for (int e = 0; e < g->n; e++) {
+        if (!wanted(&g->events[e], o)) continue;
+        s.n = 0;
+        report_event_line(&s, p, g, &g->events[e], o);
+        fwrite(s.s, 1, s.n, f);
+    }
+    arena_free(a);
 }
 
 /* ── --module ────────────────────────────────────────────────────────────────────────────────────────────────────── */
@@ -155,19 +164,6 @@ static void check_module(const Plan *p, const char *pattern) {
     fail(NOWHERE, "--module '%s': no module with events has such a path%s; * stands for any characters", pattern, say);
 }
 
-/* Lines are built in memory that is given back for each program: a plan may have a hundred thousand. */
-static void program_events(FILE *f, const Plan *p, const PlanProgram *g, const ReportOptions *o) {
-    Arena *a = arena_new();
-    Str s = {.arena = a};
-    for (int e = 0; e < g->n; e++) {
-        if (!wanted(&g->events[e], o)) continue;
-        s.n = 0;
-        report_event_line(&s, p, g, &g->events[e], o);
-        fwrite(s.s, 1, s.n, f);
-    }
-    arena_free(a);
-}
-
 static const char *s_of(int n) {
     return n == 1 ? "" : "s";
 }
@@ -213,8 +209,7 @@ void report_inspect_text(FILE *f, const Plan *p, const ReportOptions *o) {
             figure_grouped(p->arena, (double)p->arena_bytes[ARENA_HOST]));
     for (int i = 0; i < p->nprograms; i++) {
         if (o->program && strcmp(o->program, p->programs[i].name)) continue;
-        program_head(f, p, &p->programs[i]);
-        program_events(f, p, &p->programs[i], o);
+        program_text(f, p, &p->programs[i], o);
     }
     units_table(f, p);
 }
