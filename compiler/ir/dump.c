@@ -50,6 +50,10 @@ static void put_attributes(FILE *f, const Op *op) {
             fprintf(f, k ? "," : "  %s ", a->name);
             if (real)
                 fprintf(f, "%g", x[k]);
+            else if (a->type == A_FLAGS)
+                for (int bit = 0, more = 0; i[k] >> bit; bit++) {
+                    if (i[k] >> bit & 1) fprintf(f, more++ ? " | %s" : "%s", a->words[bit]);
+                }
             else if (a->type == A_DTYPE || a->type == A_WIDER)
                 fputs(dtype_name((Dtype)(i[k] - (a->type == A_WIDER))), f);
             else if (a->words)

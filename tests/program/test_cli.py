@@ -71,6 +71,7 @@ CASES = [
     (["predict", MLP, "--arch", "sm_90"], 2, "--arch sm_90 says what GPU code is compiled for: give --target cuda or a GPU's --device too"),
     (["build", MLP, "--arch", "sm_90"], 2, "--arch sm_90 says what GPU code is compiled for: give --target cuda or a GPU's --device too"),
     (["predict", MLP, "--target", "cuda", "--arch", "hopper"], 2, "--arch hopper: sm_90 (H100, H200), sm_80 (A100)"),
+    (["predict", os.path.join(ROOT, "models", "gpt2.lua"), "--dump-after", "fuse"], 0, ""),  # whose products have epilogues
     (["predict", MLP, "--dump-after", "dust"], 2, "--dump-after dust: one of trace, precision"),
     (["build", MLP, "--target", "cuda", "--portable"], 2, "--portable --target cuda: --portable is for the cpu target; programs for GPUs run on any processor with AVX2"),
     (["build", MLP, "--device", "h200", "--portable"], 2, "--portable --device h200: --portable is for the cpu target"),
