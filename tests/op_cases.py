@@ -9,9 +9,9 @@
     case("softmax", x=(2, 3, 4), large={"x": (3, 70, 130)}, lua="nn.softmax(x, 1)", torch=lambda x: x.softmax(1))
 
 An operand is a parameter of that shape: random numbers of mean 0; `positive(...)`: in [0.5, 2]; `ties(...)`: some are equal where the numbers
-come from PyTorch; `buffer(value, ...)`: a buffer. `tokens`, `documents`, `positions` and `targets` are the model's inputs, int32 [2, 8].
+come from PyTorch; `special(...)`: and besides, in ops.kernels and ops.lanes, some are 0, -0, infinite and NaN; `buffer(value, ...)`: a buffer. `tokens`, `documents`, `positions` and `targets` are the model's inputs, int32 [2, 8].
 lua       an expression, of one result or several, or statements that return
-torch     a function of the same names; None: PyTorch has no such op, and its tests leave the case out
+torch     a function of the same names, its integers int32; None: PyTorch has no such op, and its tests leave the case out
 large     shapes for ops.kernels and ops.lanes, where a kernel has more than one way (blocks, threads, vectors)
 fp64      the case is for fp64 alone
 smooth    False: its gradient is not the slope of its values (detach, rounding)
@@ -41,6 +41,10 @@ def positive(*shape):
 
 def ties(*shape):
     return Operand(shape, "ties", None)
+
+
+def special(*shape):
+    return Operand(shape, "special", None)
 
 
 def buffer(value, *shape):
@@ -75,10 +79,10 @@ def shape_of(c, name, large):
 
 def module_text(c, fp64, large):
     dtype = ', dtype = "fp64"' if fp64 else ""
-    starts = {"normal": "normal(0, 0.7)", "ties": "normal(0, 0.7)", "positive": "uniform(0.5, 2)"}
+    starts = {"positive": "uniform(0.5, 2)"}
     fields = []
     for name, p in c.params.items():
-        start = "constant(%r)" % p.value if p.kind == "buffer" else starts[p.kind]
+        start = "constant(%r)" % p.value if p.kind == "buffer" else starts.get(p.kind, "normal(0, 0.7)")
         fields.append("  m.%s = nn.%s({ %s }, { init = nn.init.%s%s })" % (
             name, "buffer" if p.kind == "buffer" else "parameter", ", ".join(map(str, shape_of(c, name, large))), start, dtype))
     if not large:  # 16 bits would not hold such a number
@@ -221,7 +225,7 @@ CUBE = {"x": (5, 30, 170)}
 case("sum", x=(2, 3, 4), large=CUBE, lua="nn.sum(x, { 0, 2 })", torch=lambda x: x.sum((0, 2)))
 case("sum_first", x=(2, 3, 4), large=CUBE, lua="nn.sum(x, 1) * nn.sum(x, 1)", torch=lambda x: x.sum(1) * x.sum(1))
 case("mean", x=(2, 3, 4), large=CUBE, lua="nn.mean(x, -1, true) * x", torch=lambda x: x.mean(-1, True) * x)
-case("max", x=ties(2, 3, 4), large=CUBE, lua="nn.max(x, 2)", torch=lambda x: x.amax(2))
+case("max", x=special(2, 3, 4), large=CUBE, lua="nn.max(x, 2)", torch=lambda x: x.amax(2))
 case("softmax", x=(2, 3, 4), large={"x": (3, 70, 130)}, lua="nn.softmax(x, 1)", torch=lambda x: x.softmax(1))
 case("softmax_last", x=(3, 6), large={"x": (5, 1500)}, lua="nn.softmax(x, -1)", torch=lambda x: x.softmax(-1))
 case("views", x=(2, 3, 4), lua="""

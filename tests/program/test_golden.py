@@ -11,7 +11,7 @@ from harness import Failure, ROOT, build, check, close, cores, floats, long, of_
 
 GOLDEN = os.path.join(ROOT, "tests", "golden")
 sys.path += [GOLDEN, os.path.join(ROOT, "tests")]
-from op_cases import model_file  # noqa: E402
+from op_cases import model_file, with_torch  # noqa: E402
 from signs import signed_sum  # noqa: E402
 
 NUMBERS = 1e-5  # losses and norms over the steps; a gradient; relative, Euclidean
@@ -184,6 +184,8 @@ def test_transformer():
 
 
 def test_ops():
+    without = ["op_" + n for n in with_torch() if "op_%s.value" % n not in Golden("ops").weights]
+    check(not without, "%s: no numbers of PyTorch's; `python3 tests/golden/make.py ops` makes them" % ", ".join(without))
     return agrees("ops")
 
 

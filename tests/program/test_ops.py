@@ -2,13 +2,15 @@
 CPU's kernels, and the CUDA target's, lane by lane.
 
 Relies on: op_cases.py, harness.py, test_cuda_host.py (the emulated program); the variant fp64 of the runtime. Relied on by: run.py."""
+import array
+import math
 import os
 import random
 import re
 import struct
 import sys
 
-from harness import ROOT, build, check, floats, long, read_safetensors, scratch, shardc, shared, train
+from harness import BUILD, ROOT, build, check, floats, long, read_safetensors, scratch, shardc, shared, train, write_safetensors
 from test_cuda_host import emit, go_with, headers
 
 sys.path.append(os.path.join(ROOT, "tests"))
@@ -41,6 +43,13 @@ def dumped(run, folder):
     return read_safetensors(made)
 
 
+def apart(v, w):
+    """An infinity is only like itself, a NaN like any other."""
+    if math.isfinite(v) and math.isfinite(w):
+        return abs(v - w)
+    return 0 if v == w or (v != v and w != w) else math.inf
+
+
 def beside(found, double, precision, what, times=1):
     """Holds all that both have to each other, within FAR or some times of it; returns how many tensors, and the largest distance with its name."""
     wrong, worst, cases = [], (0, ""), set()
@@ -48,10 +57,12 @@ def beside(found, double, precision, what, times=1):
         x, y = found[name], double[name]
         check(x[:2] == y[:2], "%s: %s is %s%s, in double %s%s" % (what, name, *x[:2], *y[:2]))
         if x[0] not in ("F32", "F16", "BF16"):
+            if x[2] != y[2]:
+                wrong.append("%s of %s" % (name, x[0]))
             continue
         a, b = floats(x), floats(y)
-        size = max((abs(v) for v in b), default=0)
-        far = max((abs(v - w) if v == v else float("inf") for v, w in zip(a, b)), default=0) / max(size, 1e-3)
+        size = max((abs(v) for v in b if math.isfinite(v)), default=0)
+        far = max((apart(v, w) for v, w in zip(a, b)), default=0) / max(size, 1e-3)
         worst = max(worst, (far, name))
         cases.update(re.findall(r"^op_(\w+?)[./]", name))
         if far > times * FAR[precision if x[0] == "F32" or precision == "fp32" else {"F16": "fp16", "BF16": "bf16"}[x[0]]]:
@@ -65,8 +76,27 @@ def beside(found, double, precision, what, times=1):
 def in_double(path, records, folder, precision):
     """Tensors of the build in double, and the file of weights that it began with."""
     start = os.path.join(folder, "start.safetensors")
+    library = os.path.join(BUILD, "fp64", "libsc_cpu.a")
+    sources = [os.path.join(ROOT, "runtime", "cpu", f) for f in os.listdir(os.path.join(ROOT, "runtime", "cpu"))]
+    check(os.path.exists(library) and max(map(os.path.getmtime, sources)) <= os.path.getmtime(library), "%s is not there, or older than the kernels: run `make libs-fp64`" % library)
     binary = build(path, variant="fp64", precision=precision)
-    return dumped(lambda *args: train(binary, "--data", "-", "--seed", "5", "--export", start, *args, records=records), folder), start
+    train(binary, "--data", "-", "--seed", "5", "--steps", "1", "--export", start, records=records)
+    make_special(start)
+    return dumped(lambda *args: train(binary, "--data", "-", "--seed", "5", "--weights", start, "--allow-nan", *args, records=records), folder), start
+
+
+def make_special(path):
+    """Puts equal elements, zeros, infinities and NaN into what op_cases.py calls special."""
+    tensors = read_safetensors(path)
+    for name in NAMES:
+        for operand, p in CASES[name].params.items():
+            if p.kind == "special":
+                key = "op_%s.%s" % (name, operand)
+                x = [round(2 * v) / 2 for v in floats(tensors[key])]
+                for k, v in enumerate((0.0, -0.0, math.inf, -math.inf, math.nan)):
+                    x[k::max(29, len(x) // 3)] = [v] * len(x[k::max(29, len(x) // 3)])
+                tensors[key] = (*tensors[key][:2], array.array("f", x).tobytes())
+    write_safetensors(path, tensors)
 
 
 # Gradient rules that no case runs: of ops that passes make (tests/unit/test_ir.c runs those), and of collectives, which take several ranks. A
@@ -93,7 +123,7 @@ def test_kernels():
         folder = scratch("double")
         double, start = in_double(path, records, folder, precision)
         binary = build(path, precision=precision)
-        one, two = (dumped(lambda *args, t=t: train(binary, "--data", "-", "--seed", "5", "--weights", start, "--threads", t, *args, records=records), folder) for t in "12")
+        one, two = (dumped(lambda *args, t=t: train(binary, "--data", "-", "--seed", "5", "--weights", start, "--allow-nan", "--threads", t, *args, records=records), folder) for t in "12")
         check(one == two, "%s: two threads make other bits than one" % precision)
         notes.append(beside(one, double, precision, "CPU"))
     return "; ".join(notes)
@@ -108,6 +138,6 @@ def test_lanes():
         folder = scratch("lanes")
         double, start = in_double(path, records, folder, precision)
         binary = emit(path, 1, {"precision": precision})
-        found = dumped(lambda *args: go_with(binary, records, "--seed", "5", "--weights", start, *args), folder)
+        found = dumped(lambda *args: go_with(binary, records, "--seed", "5", "--weights", start, "--allow-nan", *args), folder)
         notes.append(beside(found, double, precision, "CUDA", times=4))  # attention's probabilities are rounded to 16 bits before they meet the values
     return "; ".join(notes)
