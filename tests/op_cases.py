@@ -228,6 +228,9 @@ case("mean", x=(2, 3, 4), large=CUBE, lua="nn.mean(x, -1, true) * x", torch=lamb
 case("max", x=special(2, 3, 4), large=CUBE, lua="nn.max(x, 2)", torch=lambda x: x.amax(2))
 case("softmax", x=(2, 3, 4), large={"x": (3, 70, 130)}, lua="nn.softmax(x, 1)", torch=lambda x: x.softmax(1))
 case("softmax_last", x=(3, 6), large={"x": (5, 1500)}, lua="nn.softmax(x, -1)", torch=lambda x: x.softmax(-1))
+# of equal ones the first, which torch.topk leaves open
+case("topk", x=special(2, 3, 6), large={"x": (3, 70, 131)}, lua="nn.topk(x, 3)",
+     torch=lambda x: [y[..., :3] if y.is_floating_point() else y[..., :3].int() for y in x.sort(dim=-1, descending=True, stable=True)])
 case("views", x=(2, 3, 4), lua="""
 local a = x:transpose(0, 2):reshape(4, 6)
 local p, q = nn.split(a, { 2, 4 }, 1)

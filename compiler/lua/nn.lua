@@ -9,7 +9,7 @@ local nn, method = prim.nn, {}
 -- ── methods of tensors: x:name(...) is nn.name(x, ...) ───────────────────────────────────────────────────────────────
 
 for _, name in ipairs { "abs", "add", "cast", "chunk", "clamp", "detach", "div", "exp", "expand", "flatten", "log", "max", "mean", "mul", "permute", "pow", "reshape", "rsqrt",
-  "sigmoid", "sign", "slice", "softmax", "split", "sqrt", "squeeze", "sub", "sum", "tanh", "transpose", "unsqueeze", "view", "matmul", "lt", "le", "gt", "ge", "eq", "ne" } do
+  "sigmoid", "sign", "slice", "softmax", "split", "sqrt", "squeeze", "sub", "sum", "tanh", "topk", "transpose", "unsqueeze", "view", "matmul", "lt", "le", "gt", "ge", "eq", "ne" } do
   method[name] = nn[name]
 end
 

@@ -132,7 +132,7 @@ return {
     { "count_nonzero", instead = 'nn.sum(nn.cast(nn.ne(x, 0), "fp32"), -1)' },
     { "argmax", instead = "local n = x:size(-1); local first = n - nn.max(nn.where(nn.eq(x, nn.max(x, -1, true)), n - nn.arange(n), 0), -1)", note = "the first of equal ones" },
     { "argmin", instead = "local n = x:size(-1); local first = n - nn.max(nn.where(nn.eq(x, -nn.max(-x, -1, true)), n - nn.arange(n), 0), -1)", note = "the first of equal ones" },
-    { "topk", instead = "local largest = nn.max(x, -1, true); local second = nn.max(nn.where(nn.eq(x, largest), -1e30, x), -1, true)", note = "the two largest values, and so on; there are no indices" },
+    { "topk", "nn.topk(x, 2)", note = "over the last dimension; values and indices" },
     { "cumsum", instead = 'nn.matmul(x, nn.cast(nn.le(nn.unsqueeze(nn.arange(16), 1), nn.arange(16)), "fp32"))', note = "over the last dimension" },
     { "cumprod", instead = 'nn.exp(nn.matmul(nn.log(x), nn.cast(nn.le(nn.unsqueeze(nn.arange(16), 1), nn.arange(16)), "fp32")))', note = "over the last dimension, for x above 0" },
     { "diff", instead = "nn.slice(x, -1, 1) - nn.slice(x, -1, 0, -1)" },

@@ -52,6 +52,12 @@ SC_FN double sc_double(int64_t u) {
     return x;
 }
 
+/* The order of topk: does element i, which is a, stand before element j, which is b? */
+SC_FN int sc_topk_before(real a, int64_t i, real b, int64_t j) {
+    int larger = (a > b) | ((a != a) & (b == b)), smaller = (b > a) | ((b != b) & (a == a));
+    return larger | (!smaller & (i < j));
+}
+
 /* ── conversions: to nearest, ties to even; NaN stays NaN ────────────────────────────────────────────────────────────
  */
 SC_FN real sc_from_fp32(sc_fp32_t x) {

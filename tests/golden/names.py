@@ -1,10 +1,11 @@
 """What PyTorch computes for the pieces of Lua in compiler/lua/pytorch.lua: writes names.json, beside which test_names.py holds what
-our programs compute. `python3 tests/golden/names.py`, where PyTorch is installed; inputs() needs none.
+our programs compute. `python3 tests/golden/names.py [NAME...]`, where PyTorch is installed: all, or these alone; inputs() needs none.
 
 Relies on: PyTorch, for names.json alone. Relied on by: tests/program/test_names.py."""
 import json
 import math
 import os
+import sys
 
 FILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "names.json")
 SHAPES = {"x": (2, 8, 16), "y": (2, 8, 16), "q": (2, 8, 4, 4), "k": (2, 8, 4, 4), "v": (2, 8, 4, 4), "image": (2, 3, 8, 8), "w": (16, 16), "b": (16,), "kernel": (16, 48),
@@ -113,7 +114,7 @@ EXPRESSIONS = {
     "count_nonzero": "torch.count_nonzero(x,-1)",
     "argmax": "torch.argmax(x,-1)",
     "argmin": "torch.argmin(x,-1)",
-    "topk": "torch.topk(x,2)[0][...,1:]",
+    "topk": "torch.topk(x,2)[0]",
     "cumsum": "torch.cumsum(x,-1)",
     "cumprod": "torch.cumprod(x,-1)",
     "diff": "torch.diff(x)",
@@ -257,7 +258,10 @@ def inputs(domain):
 def main():
     import torch
     from torch.nn import functional as F
-    numbers = {}
+    wanted, numbers = sys.argv[1:], {}
+    if wanted:
+        with open(FILE) as f:
+            numbers = json.load(f)["numbers"]
     for domain in range(len(DOMAINS)):
         t = {name: torch.tensor(x).reshape(SHAPES[name]) for name, x in inputs(domain).items()}
 
@@ -270,6 +274,8 @@ def main():
         for name, expression in EXPRESSIONS.items():
             if name == "binary_cross_entropy" and domain:
                 continue  # of probabilities
+            if wanted and name not in wanted:
+                continue
             result = eval(expression, t).double()
             total = float((result.flatten() * t["weights"][:result.numel()].double()).sum())
             numbers["%s %d" % (name, domain)] = [list(result.shape), total if math.isfinite(total) else None]
