@@ -61,7 +61,7 @@ template <class ARGS> static void time_kernel(const std::string &name, const ARG
             if (!x->there) continue;
             give_memory(x);
             /* second moments: with negative ones the time would be that of NaN */
-            scatter_in(*x, kernel == sc_k_adam && x == &args[c].adam.v);
+            scatter_in(*x, kernel == sc_k_adam && x == &((sc_adam_args *)&args[c])->v);
         }
         t.args = &args[c];
         t.world = t.parts = 1;

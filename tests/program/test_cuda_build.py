@@ -2,6 +2,7 @@
 architectures in the runtime's library, and a binary that needs no library of CUDA to be linked.
 
 Relies on: harness.py, build/libsc_cuda.a (`make cuda`). Relied on by: run.py."""
+import glob
 import os
 import re
 import shutil
@@ -84,6 +85,16 @@ def test_the_runtime_holds_both_architectures():
     found = architectures(LIBRARY)
     check({"sm_80", "sm_90"} <= found, "libsc_cuda.a holds code for %s" % sorted(found))
     return ", ".join(sorted(found))
+
+
+def test_programs_of_gpu_tests_compile():
+    """make gpu-test and bench/ compile them where a GPU is; here they are held against the structs of today."""
+    if not os.path.exists(LIBRARY) or not NVCC:
+        return MISSING
+    sources = sorted(glob.glob(os.path.join(ROOT, "tests", "gpu", "*.cu")))
+    for source in sources:
+        must([NVCC, "-std=c++17", "-O0", "-fmad=false", "-w", "-gencode", "arch=compute_90,code=sm_90", "-I", os.path.join(ROOT, "runtime"), "-c", source, "-o", os.path.join(scratch("gpu"), "made.o")])
+    return "%d sources" % len(sources)
 
 
 def test_the_gpu_tests_know_their_programs():
