@@ -8,14 +8,21 @@
 
     case("softmax", x=(2, 3, 4), large={"x": (3, 70, 130)}, lua="nn.softmax(x, 1)", torch=lambda x: x.softmax(1))
 
-An operand is a parameter of that shape: random numbers of mean 0; `positive(...)`: in [0.5, 2]; `ties(...)`: some are equal where the numbers
-come from PyTorch; `special(...)`: and besides, in ops.kernels and ops.lanes, some are 0, -0, infinite and NaN; `buffer(value, ...)`: a buffer. `tokens`, `documents`, `positions` and `targets` are the model's inputs, int32 [2, 8].
+Operands are parameters of that shape:
+(2, 3)               random numbers of mean 0
+positive(2, 3)       in [0.5, 2]
+ties(2, 3)           some are equal, where the numbers come from PyTorch
+special(2, 3)        besides, some are 0, -0, infinite and NaN in ops.kernels and ops.lanes
+buffer(value, 2, 3)  a buffer
+`tokens`, `documents`, `positions` and `targets` are the model's inputs, int32 [2, 8].
+
 lua       an expression, of one result or several, or statements that return
 torch     a function of the same names, its integers int32; None: PyTorch has no such op, and its tests leave the case out
 large     shapes for ops.kernels and ops.lanes, where a kernel has more than one way (blocks, threads, vectors)
 fp64      the case is for fp64 alone
 smooth    False: its gradient is not the slope of its values (detach, rounding)
 before    Lua that stands before all cases
+
 Both sides go on with the sum of (y + 1)^2 / 2 over each result y. That number times a parameter `value`, which is 1, is the case's: the gradient
 of `value` is the number.
 

@@ -323,10 +323,9 @@ static double widest(Attention x, double queries, double keys) {
     return 1 + (x.left < 0 ? queries : (double)x.left) + (x.causal ? 0 : x.right < 0 ? keys : (double)x.right);
 }
 
-/* Two products forward, five backward; causal attention has half of the pairs. With a window the key has what a query
- * sees at most. Documents are as long as
- * document_length says, or as their row; a query then has so many keys. Variants: "own" of 16-bit operands that cuDNN
- * does not compute. */
+/* Two products forward, five backward; causal attention has half of the pairs. A query has the keys of its window, or
+ * of its document, which is as long as document_length says, or as the row; so has the kernel's key. Variants: "own" of
+ * 16-bit operands that cuDNN does not compute. */
 Cost cost_attention(const Op *op) {
     Attention x = rule_attention(op);
     bool backward = op->kind == OP_attention_grad, causal = x.causal;
