@@ -170,7 +170,7 @@ def model_file(file, folder):
 
 
 # ── what several rows use ────────────────────────────────────────────────────────────────────────────────────────────────
-def torch_attention(q, k, v, causal=False, scale=None, documents=None, window=None, softcap=None):
+def torch_attention(q, k, v, causal=False, scale=None, documents=None, window=None, softcap=None, sinks=None, lse=False):
     """q [B,S,H,D], k and v [B,T,Hkv,D], as shardc lays them out. A row that sees no key gives zeros."""
     import torch
     q, k, v = (t.transpose(1, 2) for t in (q, k, v))
@@ -182,8 +182,11 @@ def torch_attention(q, k, v, causal=False, scale=None, documents=None, window=No
         seen = seen & (documents[:, :, None] == documents[:, None, :])[:, None]
     score = q @ k.transpose(-1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale)
     score = softcap * torch.tanh(score / softcap) if softcap else score
-    power = (score - score.detach().amax(-1, True)).exp() * seen
-    return (power / power.sum(-1, True).clamp(min=1e-30) @ v).transpose(1, 2)
+    most = score.detach().amax(-1, True)
+    power = (score - most).exp() * seen
+    total = power.sum(-1, True) + (0 if sinks is None else (sinks[:, None, None] - most).exp())
+    o = (power / total.clamp(min=1e-30) @ v).transpose(1, 2)
+    return (o, (most + total.log())[..., 0]) if lse else o
 
 
 def torch_rope(x, theta, positions=None, scaling=None):
@@ -302,6 +305,15 @@ case("attention_window_softcap_documents", **QKV, lua="""
 return nn.attention { q = q, k = k, v = v, causal = true, window = { 2, 0 }, softcap = 1.5, documents = documents }
 """, torch=lambda q, k, v, documents: torch_attention(q, k, v, causal=True, window=(2, 0), softcap=1.5, documents=documents))
 case("attention_window_softcap_dropout", **QKV, large=LONG, lua="nn.attention { q = q, k = k, v = v, window = { 9, 4 }, softcap = 2, dropout = 0.3 }")
+case("attention_sinks", **QKV, s=(4,), large=LONG, lua="nn.attention { q = q, k = k, v = v, causal = true, window = { 3, 0 }, sinks = s }",
+     torch=lambda q, k, v, s: torch_attention(q, k, v, causal=True, window=(3, 0), sinks=s))
+case("attention_lse", **QKV, large=LONG, lua="nn.attention { q = q, k = k, v = v, scale = 0.8, lse = true }",
+     torch=lambda q, k, v: torch_attention(q, k, v, scale=0.8, lse=True))
+case("attention_lse_alone", q=(2, 8, 4, 6), k=(2, 8, 2, 6), s=(4,), large=LONG, lua="""
+local _, lse = nn.attention { q = q, k = k, v = k, causal = true, softcap = 2, sinks = s, lse = true }
+return lse
+""", torch=lambda q, k, s: torch_attention(q, k, k, causal=True, softcap=2, sinks=s, lse=True)[1])
+case("attention_sinks_dropout", **QKV, s=(4,), large=LONG, lua="nn.attention { q = q, k = k, v = v, sinks = s, dropout = 0.3 }")
 case("attention_dropout", **QKV, lua="nn.attention { q = q, k = k, v = v, causal = true, dropout = 0.3 }")
 # products that become one (QKV fusion): queries, keys and values, of which the last are not turned
 case("joined_heads", x=(2, 5, 16), v=(8, 16), q=(16, 16), k=(8, 16), cv=(8,), cq=(16,), ck=(8,), lua="""

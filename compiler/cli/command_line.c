@@ -269,7 +269,8 @@ static const Option options[] = {
     {EXPLAIN, 0, "program", "NAME", 4, "Of this program; training unless given", .take = take_text, TO(program)},
     {INSPECT, 0, "program", "NAME", 4, "Only this program: micro, eval, ...", .take = take_text, TO(program)},
     {INSPECT, 0, "module", "GLOB", 4, "Only events of these modules: 'h.3.*'", .take = take_text, TO(module)},
-    {INSPECT, 0, "stream", "NAME", 4, "Only this stream: compute, gather, reduce, ...", .take = take_text, TO(stream)},
+    {INSPECT, 0, "stream", "NAME", 4, "Only this stream: compute, gather, reduce, exchange, ...", .take = take_text,
+     TO(stream)},
     {INSPECT, 0, "columns", "LIST", 4,
      "What a line says beside the event's id: stream, purpose, op, phase, module, reads, writes, address, size, waits, "
      "why "

@@ -49,7 +49,7 @@ Value *rule_zeros_like(Builder *b,
                        const Value *v);        /* of its dtype and shape: the gradient of a result that nobody used */
 Cost rule_traffic(const Op *op, double flops); /* all operands read, all results written */
 typedef struct {
-    const Value *q, *k, *v, *documents; /* documents: NULL where there are none */
+    const Value *q, *k, *v, *documents, *sinks, *dlse; /* from documents on NULL where there are none */
     int64_t document_length;
     double dropout, softcap;
     bool causal;

@@ -212,6 +212,8 @@ Attention rule_attention(const Op *op) {
                        .k = OPERAND_OF(op, k),
                        .v = OPERAND_OF(op, v),
                        .documents = OPERAND_OF(op, documents),
+                       .sinks = op->kind == OP_attention ? op->attention.sinks : NULL,
+                       .dlse = op->kind == OP_attention_grad ? op->attention_grad.dlse : NULL,
                        .document_length = INT_OF(op, document_length),
                        .dropout = FLOAT_OF(op, dropout),
                        .softcap = FLOAT_OF(op, softcap),
@@ -237,7 +239,7 @@ bool rule_attention_is_cudnn(const Op *op) {
     Attention x = rule_attention(op);
     int64_t size = x.q->shape[3];
     return dtype_size(x.q->dtype) == 2 && size % 8 == 0 && size <= 256 && x.q->shape[1] >= 64 && x.k->shape[1] >= 64 &&
-           !x.documents && !(x.dropout > 0) && !(x.softcap > 0) && !has_window(x);
+           !x.documents && !(x.dropout > 0) && !(x.softcap > 0) && !has_window(x) && !x.sinks && !x.dlse;
 }
 
 static const char *qkv_str(Graph *g, const Value *q, const Value *k, const Value *v) {
@@ -271,6 +273,9 @@ static void check_attention(Graph *g, const Op *op, Attention x) {
         rule_fail(g, op, "dropout %g: it must be at least 0 and below 1", x.dropout);
     if (!(x.softcap >= 0)) rule_fail(g, op, "softcap %g: it must be positive, or 0 for none", x.softcap);
     if (x.left < -1 || x.right < -1) rule_fail(g, op, "a window must not be negative");
+    if (x.sinks && (x.sinks->dtype != rule_stat_dtype(q->dtype) || value_numel(x.sinks) != q->shape[2]))
+        rule_fail(g, op, "sinks %s with q %s: there must be %lld, a score a head, in %s", value_str(g->arena, x.sinks),
+                  value_str(g->arena, q), (long long)q->shape[2], dtype_name(rule_stat_dtype(q->dtype)));
     if (!d) return;
     rule_need_int32(g, op, d, "the documents");
     if (d->dims != 2 || d->shape[0] != q->shape[0] || d->shape[1] != q->shape[1])
@@ -289,16 +294,32 @@ void infer_attention(Graph *g, Op *op) {
              (int64_t[]){q->shape[0], q->shape[2], q->shape[1]});
 }
 
+/* A sink's weight in a row is p = e^(sink - lse), and its gradient the sum over rows of p (dlse - delta), delta = Σ_d
+ * g·o. */
+static Value *grad_sinks(Builder *b, const Op *op, Value *g, Value *dlse) {
+    Value *o = op->attention.o, *lse = op->attention.lse, *sinks = op->attention.sinks;
+    const int64_t *s = o->shape, heads[] = {1, s[2], 1};
+    Value *product = build_two(b, OP_mul, build_cast(b, g, lse->dtype), build_cast(b, o, lse->dtype));
+    Value *delta = build_sum_to(b, product, 4, (int64_t[]){s[0], s[1], s[2], 1});
+    delta = build_transpose(b, build_reshape(b, delta, 3, s), (int[]){0, 2, 1});
+    Value *p = build_expand(b, build_reshape(b, sinks, 3, heads), 3, lse->shape);
+    p = build_one(b, OP_exp, build_two(b, OP_sub, p, lse));
+    Value *each = dlse ? build_two(b, OP_sub, dlse, delta) : build_one(b, OP_neg, delta);
+    return build_reshape(b, build_sum_to(b, build_two(b, OP_mul, p, each), 3, heads), 1, &s[2]);
+}
+
 void grad_attention(Builder *b, Op *op, OpParts *d) {
-    const Op *grad = BUILD(
-        b, attention_grad, .g = d->attention.o, .q = op->attention.q, .k = op->attention.k, .v = op->attention.v,
-        .o = op->attention.o, .lse = op->attention.lse, .documents = op->attention.documents,
-        .causal = op->attention.causal, .before = op->attention.before, .after = op->attention.after,
-        .softcap = op->attention.softcap, .key = op->attention.key, .document_length = op->attention.document_length,
-        .scale = op->attention.scale, .dropout = op->attention.dropout);
+    Value *g = d->attention.o ? d->attention.o : rule_zeros_like(b, op->attention.o), *dlse = d->attention.lse;
+    const Op *grad = BUILD(b, attention_grad, .g = g, .q = op->attention.q, .k = op->attention.k, .v = op->attention.v,
+                           .o = op->attention.o, .lse = op->attention.lse, .documents = op->attention.documents,
+                           .dlse = dlse, .causal = op->attention.causal, .before = op->attention.before,
+                           .after = op->attention.after, .softcap = op->attention.softcap, .key = op->attention.key,
+                           .document_length = op->attention.document_length, .scale = op->attention.scale,
+                           .dropout = op->attention.dropout);
     d->attention.q = grad->attention_grad.dq;
     d->attention.k = grad->attention_grad.dk;
     d->attention.v = grad->attention_grad.dv;
+    if (op->attention.sinks) d->attention.sinks = grad_sinks(b, op, g, dlse);
 }
 
 void infer_attention_grad(Graph *g, Op *op) {
@@ -339,9 +360,10 @@ Cost cost_attention(const Op *op) {
     c.model_flops = (backward ? 8 : 4) * pairs * size;
     c.model_flops_full = causal && !has_window(x) ? 2 * c.model_flops : c.model_flops;
     bool own = dtype_size(x.q->dtype) == 2 && !rule_attention_is_cudnn(op);
-    snprintf(c.variant, sizeof c.variant, "%s%s%s%s%s%s%s", dtype_name(x.q->dtype), own ? " own" : "",
+    bool more = x.sinks || x.dlse; /* takes as long as a window over the whole row */
+    snprintf(c.variant, sizeof c.variant, "%s%s%s%s%s%s%s%s", dtype_name(x.q->dtype), own ? " own" : "",
              causal ? " causal" : "", x.documents ? " documents" : "", x.dropout > 0 ? " dropout" : "",
-             has_window(x) ? " window" : "", x.softcap > 0 ? " softcap" : "");
+             has_window(x) || more ? " window" : "", x.softcap > 0 ? " softcap" : "", more ? " sinks" : "");
     double reach = has_window(x) ? fmin(keys, widest(x, queries, keys)) : keys;
     memcpy(c.key, (double[]){batch, heads, key_heads, queries, reach, size}, 6 * sizeof *c.key);
     c.nkey = 6;

@@ -81,6 +81,7 @@ function prim.dim_of(what, x, d)
   local n = prim.need_tensor(what, x).ndim
   d = prim.need_integer(what, "the dimension", d)
   local k = d < 0 and d + n or d
+  if n == 0 then fail(nil, "%s: %s is a single number and has no dimensions; nn.reshape(x, 1) gives it one", what, tostring(x)) end
   if k < 0 or k >= n then
     fail(nil, "%s: %s has no dimension %d; it has dimensions 0 to %d (or -%d to -1)", what, tostring(x), d, n - 1, n)
   end

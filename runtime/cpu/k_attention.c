@@ -127,11 +127,21 @@ static void forward_tile(const sc_task *task, const attention *a, panels *p, int
     }
 }
 
-static void finish_tile(const attention *a, panels *p, const sc_tensor *o, const sc_tensor *lse, int64_t b, int64_t h,
-                        int64_t i0) {
+/* A sink is one score more, whose value is 0. */
+static void add_sink(panels *p, int64_t r, real sink) {
+    real most = sink > p->most[r] ? sink : p->most[r];
+    p->sum[r] = p->sum[r] * sc_exp(p->most[r] - most) + sc_exp(sink - most);
+    p->most[r] = most;
+}
+
+static void finish_tile(const attention *a, panels *p, const sc_tensor *o, const sc_tensor *lse, const sc_tensor *sinks,
+                        int64_t b, int64_t h, int64_t i0) {
     int64_t rows = sc_min(TILE, a->queries - i0);
     for (int64_t r = 0; r < rows; r++) {
+        real before = p->most[r];
+        if (sinks->p) add_sink(p, r, (real)sc_get(sinks, h));
         real *row = p->o + r * a->size, scale = p->sum[r] == 0 ? 0 : 1 / p->sum[r];
+        if (before != p->most[r]) scale *= sc_exp(before - p->most[r]);
         SC_ELEMENTWISE
         for (int64_t d = 0; d < a->size; d++) row[d] *= scale;
         sc_set(lse, (b * a->heads + h) * a->queries + i0 + r, p->most[r] + sc_log(p->sum[r]));
@@ -152,6 +162,6 @@ SC_KERNEL(attention) {
     for (int64_t u = mine.begin; u < mine.end; u++) {
         int64_t i0 = u % tiles * TILE, h = u / tiles % a.heads, b = u / tiles / a.heads;
         forward_tile(task, &a, &p, b, h, i0);
-        finish_tile(&a, &p, &k->o, &k->lse, b, h, i0);
+        finish_tile(&a, &p, &k->o, &k->lse, &k->sinks, b, h, i0);
     }
 }

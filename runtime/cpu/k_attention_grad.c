@@ -4,7 +4,7 @@
  *
  * With p = e^(score - lse), m the dropout mask (with its 1/(1-p)), delta_i = Σ_d go·o (Dao et al. 2022):
  *   dv = (p·m)ᵀ go,  dp = (go vᵀ)·m,  ds = p·(dp - delta)·scale·slope,  dq = ds k,  dk = dsᵀ q,
- * with the slope 1 - tanh² of a capped score, else 1.
+ * with the slope 1 - tanh² of a capped score, else 1. A gradient of lse adds p·dlse to ds: delta loses it.
  * A part takes whole key heads: it walks over their query heads, tiles of queries, tiles of keys, in this order, and
  * adds dk and dv up in its workspace, where they stay in real until they are rounded once. No two parts meet in a sum.
  */
@@ -30,8 +30,9 @@ static panels panels_of(const sc_task *task, const sc_tensor *work, const attent
     return p;
 }
 
-static void row_statistics(const attention *a, panels *p, const sc_tensor *go, const sc_tensor *o, const sc_tensor *lse,
-                           int64_t b, int64_t h, int64_t i0, int64_t rows) {
+static void row_statistics(const attention *a, panels *p, const sc_attention_grad_args *args, int64_t b, int64_t h,
+                           int64_t i0, int64_t rows) {
+    const sc_tensor *go = &args->g, *o = &args->o;
     real bg[SC_CHUNK], bo[SC_CHUNK];
     for (int64_t r = 0; r < rows; r++) {
         int64_t g0 = b * go->stride[0] + (i0 + r) * go->stride[1] + h * go->stride[2];
@@ -41,8 +42,9 @@ static void row_statistics(const attention *a, panels *p, const sc_tensor *go, c
             int64_t n = sc_min(SC_CHUNK, a->size - d);
             sum += sc_chunk_dot(sc_in(go, g0 + d, n, bg), sc_in(o, o0 + d, n, bo), n);
         }
-        p->delta[r] = sum;
-        p->lse[r] = (real)sc_get(lse, (b * a->heads + h) * a->queries + i0 + r);
+        int64_t row = (b * a->heads + h) * a->queries + i0 + r;
+        p->delta[r] = args->dlse.p ? sum - (real)sc_get(&args->dlse, row) : sum;
+        p->lse[r] = (real)sc_get(&args->lse, row);
     }
 }
 
@@ -68,7 +70,7 @@ static void backward_tile(const sc_task *task, const sc_attention_grad_args *arg
     int64_t rows = sc_min(TILE, a->queries - i0), kv = h / (a->heads / a->kv_heads), size = a->size, ldq, ldg, ldk, ldv;
     const real *q = attention_rows(a->q, b, i0, rows, h, &ldq, p->q);
     const real *g = attention_rows(&args->g, b, i0, rows, h, &ldg, p->go);
-    row_statistics(a, p, &args->g, &args->o, &args->lse, b, h, i0, rows);
+    row_statistics(a, p, args, b, h, i0, rows);
     memset(p->dq, 0, (size_t)(rows * size) * sizeof(real));
     int64_t end = attention_end(a, i0, rows);
     for (int64_t j0 = attention_begin(a, i0); j0 < end; j0 += KEYS) {

@@ -32,6 +32,7 @@ struct attention {
     const int32_t *documents; /* NULL: none */
     int64_t document_batch, document_row;
     float *lse, *delta;                                   /* [B, H, S] */
+    const float *dlse, *sinks;                            /* [B, H, S], [H]; NULL: none */
     int batch, queries, keys, heads, group, size, causal; /* group: query heads of one key head */
     int left, right;                                      /* query i sees keys i - left to i + right */
     float scale, softcap, cap_scale;                      /* softcap: 0: none */

@@ -123,6 +123,15 @@ template <int MT, int NT> SC_DEVICE void drop(const dropper &d, float (&s)[MT][N
         }
 }
 
+/* A sink is one score more, whose value is 0. top: the largest score so far, sum: of the powers e^(score - top). Returns
+ * what the powers shrink by. */
+SC_DEVICE float add_sink(const attention &a, int h, float &top, float &sum) {
+    float sink = a.sinks[h], larger = fmaxf(top, sink), shrink = expf(top - larger);
+    sum = fmaf(sum, shrink, expf(sink - larger));
+    top = larger;
+    return shrink;
+}
+
 template <int MT, int CT>
 SC_DEVICE void finish(const attention &a, state<MT, CT> &w, float (&factor)[MT][2], int b, int h, int i) {
     int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
@@ -133,12 +142,15 @@ SC_DEVICE void finish(const attention &a, state<MT, CT> &w, float (&factor)[MT][
             float sum = w.sum[m][half];
             sum += __shfl_xor_sync(0xffffffffu, sum, 1);
             sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-            factor[m][half] = sum == 0 ? 0 : a.keep / sum;
+            float most = w.most[m][half], top = most == -INFINITY ? most : most * a.unit, shrink = 1;
+            if (a.sinks) shrink = add_sink(a, h, top, sum);
+            factor[m][half] = sum == 0 ? 0 : a.keep * shrink / sum;
             int row = i + m * 16 + half * 8 + g;
-            float most = w.most[m][half];
             if (t == 0 && row < a.queries)
                 a.lse[((int64_t)b * a.heads + h) * a.queries + row] =
-                    most == -INFINITY ? -INFINITY : fmaf(most, a.unit, logf(sum));
+                    a.sinks             ? top + logf(sum)
+                    : most == -INFINITY ? -INFINITY
+                                        : fmaf(most, a.unit, logf(sum));
         }
 }
 
@@ -298,7 +310,8 @@ template <int D> __global__ void __launch_bounds__(256) forward_plain(const __gr
     for (int r = 0; r < RM; r++) {
         int i = i0 + ty + 16 * r;
         for (int other = 8; other; other >>= 1) sum[r] += __shfl_xor_sync(0xffffffffu, sum[r], other);
-        factor[r] = sum[r] == 0 ? 0 : a.keep / sum[r];
+        float shrink = a.sinks ? add_sink(a, h, most[r], sum[r]) : 1;
+        factor[r] = sum[r] == 0 ? 0 : a.keep * shrink / sum[r];
         if (tx == 0 && i < a.queries)
             a.lse[((int64_t)b * a.heads + h) * a.queries + i] =
                 most[r] == -INFINITY ? -INFINITY : most[r] + logf(sum[r]);
@@ -327,6 +340,7 @@ template <class E> static void launch_for_size(const sc_task *t, const attention
 
 SC_KERNEL(attention) {
     attention a = attention_of(task, k);
+    a.sinks = (const float *)k->sinks.p;
     if (a.batch * a.heads * a.queries == 0 || sc_cudnn_attention(task, false)) return;
     switch (k->q.dtype) {
     case BF16: launch_for_size<sc_bf16>(task, a); break;

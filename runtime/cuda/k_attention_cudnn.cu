@@ -416,7 +416,7 @@ static void plan_parts(planned *p, cudnnHandle_t handle) {
 typedef struct {
     const sc_tensor *q, *k, *v, *o, *lse, *go, *dq, *dk, *dv, *work; /* work: NULL where there is none */
     double scale, softcap, dropout;
-    bool causal, documents, window;
+    bool causal, documents, window, other; /* other: sinks, or a gradient of lse */
 } operands;
 
 template <class K> static operands shared_by(const K *k) { /* attention and attention_grad */
@@ -430,9 +430,15 @@ template <class K> static operands shared_by(const K *k) { /* attention and atte
 }
 
 static operands operands_of(const sc_task *t, bool backward) {
-    if (!backward) return shared_by((const sc_attention_args *)t->args);
+    if (!backward) {
+        const sc_attention_args *k = (const sc_attention_args *)t->args;
+        operands x = shared_by(k);
+        x.other = k->sinks.p != NULL;
+        return x;
+    }
     const sc_attention_grad_args *k = (const sc_attention_grad_args *)t->args;
     operands x = shared_by(k);
+    x.other = k->dlse.p != NULL;
     x.go = &k->g, x.dq = &k->dq, x.dk = &k->dk, x.dv = &k->dv;
     return x;
 }
@@ -451,7 +457,7 @@ static bool problem_of(const sc_task *t, bool backward, problem *c) {
     const sc_cuda *library = sc_library(t);
     operands x = operands_of(t, backward);
     memset(c, 0, sizeof *c);
-    if (!sc_cudnn_computes(x.q, x.k, x.documents, x.dropout, x.window, x.softcap) ||
+    if (!sc_cudnn_computes(x.q, x.k, x.documents, x.dropout, x.window, x.softcap, x.other) ||
         !sc_cudnn_serves(library->major, x.q->shape[3]))
         return false;
     c->B = x.q->shape[0];

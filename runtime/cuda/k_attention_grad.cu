@@ -4,7 +4,7 @@
  *
  * With p = e^(scale q·k - lse), m the dropout mask (0 or 1/(1 - dropout)), delta_i = Σ_d go·o (Dao et al. 2022):
  *   dv = (p·m)ᵀ go,  dp = (go vᵀ)·m,  ds = p·(dp - delta),  dq = scale ds k,  dk = scale dsᵀ q;
- * where the score is capped, ds has the factor 1 - tanh² besides.
+ * where the score is capped, ds has the factor 1 - tanh² besides. A gradient of lse adds p·dlse to ds: delta loses it.
  * Three kernels: delta; then one walks, for a tile of keys, over the query heads of its group and their tiles of
  * queries and sums dk and dv; then one walks, for a tile of queries, over tiles of keys and sums dq. Scores and dp are
  * computed twice, so that every sum stays in the registers of one warp and needs no atomics: 7 products instead of 5.
@@ -107,7 +107,8 @@ template <class E> __global__ void __launch_bounds__(256) row_deltas(const __gri
         }
     }
     for (int other = 4; other; other >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, other);
-    if (row < rows && (threadIdx.x & 7) == 0) a.delta[((int64_t)b * a.heads + h) * a.queries + i] = sum;
+    int64_t to = ((int64_t)b * a.heads + h) * a.queries + i;
+    if (row < rows && (threadIdx.x & 7) == 0) a.delta[to] = a.dlse ? sum - a.dlse[to] : sum;
 }
 
 /* ── bf16, fp16 ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -355,6 +356,7 @@ SC_KERNEL(attention_grad) {
     a.dv = rows_of_tensor(task, &k->dv);
     a.go = rows_of_tensor(task, &k->g);
     a.delta = (float *)k->work.p;
+    a.dlse = (const float *)k->dlse.p;
     int64_t rows = (int64_t)a.batch * a.heads * a.queries, blocks = ceil_of(rows, 32);
     if (rows == 0 || sc_cudnn_attention(task, true)) return;
     if (!k->work.p || k->work.shape[0] < sc_cuda_row_sums_bytes(rows))

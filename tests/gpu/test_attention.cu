@@ -15,10 +15,11 @@ struct problem {
     layout how;
     int before, after; /* the window; 0: all */
     double softcap;
+    bool sinks; /* and a gradient of lse */
 };
 
 struct operands {
-    tensor q, k, v, o, lse, go, dq, dk, dv, documents, work, record;
+    tensor q, k, v, o, lse, go, dq, dk, dv, documents, work, record, sinks, dlse;
     sc_record host;
 };
 
@@ -33,6 +34,7 @@ static std::string name_of(const problem &c) {
              layouts[c.how], c.scale);
     std::string s = text;
     if (c.before || c.after) s += " window " + std::to_string(c.before) + ":" + std::to_string(c.after);
+    if (c.sinks) s += " sinks, dlse";
     if (c.softcap > 0) s += " softcap " + std::to_string(c.softcap).substr(0, 4);
     return s;
 }
@@ -63,7 +65,9 @@ static operands make_operands(const problem &c) {
     x.work = make(BOOL, {(int64_t)c.B * c.H * c.S * 4});
     x.documents = make(INT32, {c.B, c.S});
     x.record = make(BOOL, {(int64_t)sizeof(sc_record)});
-    for (tensor *t : {&x.q, &x.k, &x.v, &x.go}) fill(*t, normal);
+    x.sinks = make(FP32, {c.H});
+    x.dlse = make(FP32, {c.B, c.H, c.S});
+    for (tensor *t : {&x.q, &x.k, &x.v, &x.go, &x.sinks, &x.dlse}) fill(*t, normal);
     for (tensor *t : {&x.o, &x.dq, &x.dk, &x.dv, &x.lse, &x.work}) upload(*t);
     int64_t n = 0;
     fill(x.documents, [&] { /* runs of uneven length; ids that come back later */
@@ -78,7 +82,8 @@ static operands make_operands(const problem &c) {
     return x;
 }
 static void release_operands(operands &x) {
-    for (tensor *t : {&x.q, &x.k, &x.v, &x.o, &x.lse, &x.go, &x.dq, &x.dk, &x.dv, &x.documents, &x.work, &x.record})
+    for (tensor *t : {&x.q, &x.k, &x.v, &x.o, &x.lse, &x.go, &x.dq, &x.dk, &x.dv, &x.documents, &x.work, &x.record,
+                      &x.sinks, &x.dlse})
         release(*t);
 }
 
@@ -97,6 +102,7 @@ static calls calls_of(const problem &c, const operands &x) {
              .k = x.k.t,
              .v = x.v.t,
              .documents = documents,
+             .sinks = given(c.sinks, x.sinks),
              .causal = c.causal,
              .before = c.before,
              .after = c.after,
@@ -114,6 +120,7 @@ static calls calls_of(const problem &c, const operands &x) {
              .o = x.o.t,
              .lse = x.lse.t,
              .documents = documents,
+             .dlse = given(c.sinks, x.dlse),
              .work = x.work.t,
              .causal = c.causal,
              .before = c.before,
@@ -163,7 +170,9 @@ static expected define(const problem &c, const operands &x) {
                     top = fmax(top, p[j]);
                     m[j] = mask_of(c, x, b, h, i, j);
                 }
+                if (c.sinks) top = fmax(top, x.sinks.x[h]);
                 double base = top == -INFINITY ? 0 : top; /* a row that sees nothing gives zeros */
+                if (c.sinks) sum = exp(x.sinks.x[h] - base);
                 for (int j = 0; j < c.T; j++) sum += p[j] = exp(p[j] - base);
                 r.lse[((size_t)b * c.H + h) * c.S + i] = top + log(sum);
                 for (int j = 0; j < c.T; j++) {
@@ -175,6 +184,7 @@ static expected define(const problem &c, const operands &x) {
                     }
                 }
                 for (int d = 0; d < c.D; d++) delta += x.go.x[at + d] * r.o[at + d];
+                if (c.sinks) delta -= x.dlse.x[((size_t)b * c.H + h) * c.S + i];
                 for (int j = 0; j < c.T; j++) {
                     double ds = p[j] * (dp[j] * m[j] - delta) * c.scale * slope[j];
                     for (int d = 0; d < c.D; d++) {
@@ -313,6 +323,11 @@ static const problem problems[] = {
     {FP32, 2, 150, 70, 2, 2, 20, false, false, 0.3, 0.2, ODD, 20, 30, 1.5},
     {FP32, 1, 140, 140, 2, 1, 128, true, true, 0, 0.3, HEADS_FIRST, 33, 0, 2},
     {FP32, 1, 90, 90, 1, 1, 256, false, false, 0, -0.3, PLAIN, 0, 7, 2},
+    {BF16, 2, 150, 150, 4, 2, 64, true, false, 0, 0.125, PLAIN, 0, 0, 0, true},
+    {FP16, 1, 200, 70, 2, 1, 128, false, false, 0.2, 0.3, ODD, 20, 0, 2, true},
+    {BF16, 1, 90, 90, 2, 2, 256, true, true, 0, 0.0625, PLAIN, 33, 0, 0, true},
+    {FP32, 1, 150, 70, 2, 1, 64, false, false, 0.1, 0.3, PLAIN, 20, 5, 0, true},
+    {FP32, 2, 80, 80, 4, 4, 128, true, false, 0, 0.088, FUSED, 0, 0, 2, true},
 };
 static const problem larger[] = {
     {BF16, 2, 1024, 1024, 4, 2, 64, true, false, 0, 0.125, FUSED},
@@ -324,6 +339,7 @@ static const problem larger[] = {
     {BF16, 1, 2048, 2048, 4, 2, 128, true, false, 0, 0.088, FUSED, 512, 0, 0},
     {BF16, 1, 1500, 1500, 4, 2, 256, true, false, 0, 0.0625, PLAIN, 400, 0, 50},
     {FP16, 2, 1000, 1000, 4, 4, 64, false, true, 0.1, 0.125, PLAIN, 200, 100, 30},
+    {BF16, 1, 2000, 2000, 8, 1, 64, true, false, 0, 0.125, PLAIN, 128, 0, 0, true},
 };
 
 /* ── timing ─────────────────────────────────────────────────────────────────────────────────────────────────────────

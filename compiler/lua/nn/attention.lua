@@ -6,6 +6,7 @@ local nn, op, fail, describe, check_keys = prim.nn, prim.op, prim.refuse, prim.d
 local table_of, is_tensor, same_sizes, beside = prim.table_of, prim.is_tensor, prim.same_sizes, prim.in_dtype_of
 local need_tensor, need_size, need_number = prim.need_tensor, prim.need_size, prim.need_number
 local need_positive, need_probability, need_boolean = prim.need_positive, prim.need_probability, prim.need_boolean
+local floating = prim.floating
 
 -- ── attention ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -27,10 +28,12 @@ end
 -- softmax(scale · q·kᵀ)·v of q [B,S,H,D] and k, v [B,T,Hkv,D], as scaled_dot_product_attention, which has heads before
 -- positions. The result is [B,S,H,D]. H is a multiple of Hkv. causal: false. scale: 1/sqrt(D). dropout: 0, and 0
 -- outside of training. window = { left, right }: position i attends to i - left .. i + right only; math.huge: to all on
--- that side. softcap = c: scores are c tanh(score / c), as in Gemma 2; none. documents: int32 [B,S]; a position attends only to those with its number. document_length: how
+-- that side. softcap = c: scores are c tanh(score / c), as in Gemma 2; none. sinks [H]: a score of each head that every
+-- position has besides, whose value is 0, as in GPT-OSS. lse = true: a second result, fp32 [B,H,S], the logarithm of the
+-- sum of e^score. documents: int32 [B,S]; a position attends only to those with its number. document_length: how
 -- many tokens a document has in the mean, which only predicted times depend on; S.
 function nn.attention(options)
-  check_keys("nn.attention", options, "q k v causal documents document_length dropout scale softcap window")
+  check_keys("nn.attention", options, "q k v causal documents document_length dropout scale softcap window sinks lse")
   local q, k, v = options.q, options.k, options.v
   for name, x in pairs { q = q or false, k = k or false, v = v or false } do
     if not is_tensor(x) or x.ndim ~= 4 then
@@ -52,10 +55,16 @@ function nn.attention(options)
   local scale = options.scale == nil and 1 / math.sqrt(sq[4]) or need_positive("attention", "scale", options.scale)
   local window = need_window(options.window)
   local softcap = options.softcap == nil and 0 or need_positive("attention", "softcap", options.softcap)
-  return (op("attention", { q = q, k = beside(q, k), v = beside(q, v), documents = documents, key = key, scale = scale, dropout = p,
-    before = window[1], after = window[2], softcap = softcap,
-    document_length = options.document_length and need_size("attention", "document_length", options.document_length) or 0,
-    causal = need_boolean("attention", "causal", options.causal, false) }))
+  local sinks, wide = options.sinks, q.dtype == "fp64" and "fp64" or "fp32"
+  if sinks and (need_tensor("attention", sinks).ndim ~= 1 or sinks:size(0) ~= sq[3]) then
+    fail(nil, "attention: sinks %s must be [%d], a score for each head of q", tostring(sinks), sq[3])
+  end
+  local o, lse = op("attention", { q = q, k = beside(q, k), v = beside(q, v), documents = documents,
+    sinks = sinks and nn.cast(floating(sinks), wide), key = key, scale = scale, dropout = p, before = window[1], after = window[2],
+    softcap = softcap, causal = need_boolean("attention", "causal", options.causal, false),
+    document_length = options.document_length and need_size("attention", "document_length", options.document_length) or 0 })
+  if need_boolean("attention", "lse", options.lse, false) then return o, lse end
+  return o
 end
 
 local SCALING = "Llama 3.1's is { factor = 8, low = 1, high = 4, original = 8192 }; leave scaling out for none (llama3.lua: rope_scaling=false)"

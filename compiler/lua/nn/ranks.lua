@@ -6,12 +6,10 @@ local nn, op, fail, size_of, dim_of, need_tensor = prim.nn, prim.op, prim.refuse
 
 -- ── ranks ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
--- Ranks hold batches of their own, and training minimises the mean of their losses. These functions let a loss see what
--- other ranks have computed: the gradient that comes back is the sum of what all ranks' losses say, as with
--- torch.distributed.nn.functional. axis: "world" (all ranks, the default), or "shard" or "replicate", the axes of the
--- mesh; a rank talks to those that differ from it in that axis alone.
-
--- How many ranks an axis has.
+-- How many ranks an axis has: "world" (all ranks, the default), "shard" or "replicate", the axes of the root unit's mesh.
+-- Of the functions here a rank talks to those that differ from it in that axis alone. Ranks hold batches of their own, and
+-- training minimises the mean of their losses: the gradient that comes back to a rank is the sum of what all ranks' losses
+-- say, as with torch.distributed.nn.functional.
 function nn.ranks(axis) return (prim.axis("ranks", axis)) end
 
 -- x and its axis; with one rank nothing needs to be exchanged.
@@ -29,7 +27,7 @@ end
 local function pieces(what, x, dim, ranks)
   local n = size_of(x, dim)
   if n % ranks ~= 0 then
-    fail(nil, "%s: dimension %d of %s has %d elements, no multiple of %d, the number of ranks", what, dim, tostring(x), n, ranks)
+    fail("pad it, or choose another dimension", "%s: dimension %d of %s is %d long, no multiple of %d, the number of ranks", what, dim, tostring(x), n, ranks)
   end
   return n // ranks
 end
@@ -42,9 +40,16 @@ function nn.all_gather(x, axis, dim)
   return in_front(x, k, function(y) return (op("all_gather", { x = y, comm = comm, ranks = ranks })) end)
 end
 
+local function summed(what, x, axis)
+  if need_tensor(what, x).dtype == "bool" then
+    fail(nil, "%s: %s is a mask, and masks have no sum; count with nn.cast(x, \"int32\")", what, tostring(x))
+  end
+  return along(what, x, axis)
+end
+
 -- The sum of all ranks' tensors, in the order of ranks.
 function nn.all_reduce(x, axis)
-  local ranks, comm = along("all_reduce", x, axis)
+  local ranks, comm = summed("all_reduce", x, axis)
   if ranks == 1 then return x end
   return (op("sum_ranks", { x = x, comm = comm, ranks = ranks }))
 end
@@ -52,7 +57,7 @@ end
 -- The sum of all ranks' tensors, of which each rank gets its piece along dim (0 by default). Pieces must be of a
 -- multiple of 8 bytes.
 function nn.reduce_scatter(x, axis, dim)
-  local ranks, comm = along("reduce_scatter", x, axis)
+  local ranks, comm = summed("reduce_scatter", x, axis)
   local k = dim_of("reduce_scatter", x, dim or 0)
   pieces("reduce_scatter", x, k, ranks)
   if ranks == 1 then return x end

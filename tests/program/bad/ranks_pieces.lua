@@ -1,4 +1,4 @@
--- expect: ranks_pieces\.lua:8: reduce_scatter: dimension 1 of .*fp32\[2,3\].* has 3 elements, no multiple of 2, the number of ranks
+-- expect: ranks_pieces\.lua:8: reduce_scatter: dimension 1 of .*fp32\[2,3\].* is 3 long, no multiple of 2, the number of ranks
 -- args: --world 2
 local nn, optim = require "nn", require "optim"
 local model = nn.module "Net"
