@@ -381,6 +381,32 @@ Test(ir, costs, .init = start) {
 
 /* Bytes that cuDNN 9.19 asked for on an H200 (its 256 and our rows' sums included); the rule has 64 KiB to spare, and
  * cuts the work where that is more than 2.25 GiB. */
+/* Pairs of a query and a key that it sees, counted one by one. */
+static double pairs_seen(int queries, int keys, int before, int after, bool causal) {
+    double n = 0;
+    for (int i = 0; i < queries; i++)
+        for (int j = 0; j < keys; j++)
+            n += (!before || j > i - before) && (!after || j < i + after) && (!causal || j <= i);
+    return n;
+}
+
+Test(ir, attention_costs_the_pairs_of_its_window, .init = start) {
+    static const struct {
+        int queries, keys, before, after;
+        bool causal;
+    } seen[] = {{64, 64, 10, 0, true}, {64, 64, 10, 5, false}, {64, 64, 0, 7, false},  {64, 64, 100, 100, false},
+                {64, 64, 1, 0, true},  {50, 90, 8, 30, false}, {90, 90, 90, 1, false}, {50, 90, 0, 4, false}};
+    for (size_t i = 0; i < sizeof seen / sizeof *seen; i++) {
+        int s = seen[i].queries, t = seen[i].keys;
+        Op *at = BUILD(b, attention, .q = val(FP32, SHAPE(1, s, 1, 16)), .k = val(FP32, SHAPE(1, t, 1, 16)),
+                       .v = val(FP32, SHAPE(1, t, 1, 16)), .before = seen[i].before, .after = seen[i].after,
+                       .causal = seen[i].causal, .scale = 0.25);
+        double pairs = pairs_seen(s, t, seen[i].before, seen[i].after, seen[i].causal);
+        cr_expect_float_eq(op_info[OP_attention].cost(at).flops, 4 * 16 * pairs, 1e-6, "%zu: %g, not %g", i,
+                           op_info[OP_attention].cost(at).flops, 4 * 16 * pairs);
+    }
+}
+
 static int64_t attention_work(Dtype d, int64_t batch, int64_t rows, int64_t heads, int64_t kv, int64_t size, int causal,
                               bool repeats) {
     Value *q = val(d, SHAPE(batch, rows, heads, size)), *k = val(d, SHAPE(batch, rows, kv, size));
@@ -554,6 +580,8 @@ static void try_network(Dtype d) {
     try_grad(BUILD(b, attention, .q = q, .k = k, .v = k, .documents = index, .causal = true, .key = 5, .scale = 0.4,
                    .dropout = 0.1));
     try_grad(BUILD(b, attention, .q = q, .k = k, .v = k, .scale = 0.4));
+    Value *sinks = val(d == FP64 ? FP64 : FP32, SHAPE(4));
+    try_grad(BUILD(b, attention, .q = q, .k = k, .v = k, .sinks = sinks, .before = 3, .scale = 0.4, .softcap = 2));
     try_grad(BUILD(b, rope, .x = q, .positions = index, .theta = 10000));
     try_grad(BUILD(b, rope, .x = q, .theta = 10000));
     Value *logits = val(d, SHAPE(16, 50)), *targets = val(INT32, SHAPE(16));
@@ -702,6 +730,14 @@ SITUATION(attention_size, attend(2, 8, 5, FP32, 8, 4, 0, 0))
 SITUATION(attention_heads, attend(2, 8, 6, FP32, 8, 3, 0, 0))
 SITUATION(attention_causal, attend(2, 9, 6, FP32, 9, 4, 1, 0))
 SITUATION(attention_p, attend(2, 8, 6, FP32, 8, 4, 0, 1.5))
+static void cap_and_window(double softcap, int before, int after, int sinks) {
+    Value *q = val(FP32, SHAPE(2, 8, 4, 6)), *s = sinks ? val(FP32, SHAPE(sinks)) : NULL;
+    BUILD(b, attention, .q = q, .k = q, .v = q, .sinks = s, .scale = 1, .softcap = softcap, .before = before,
+          .after = after);
+}
+SITUATION(attention_softcap, cap_and_window(-1, 0, 0, 0))
+SITUATION(attention_window, cap_and_window(0, -2, 0, 0))
+SITUATION(attention_sinks, cap_and_window(0, 0, 0, 5))
 static void documents(int t, int rows) {
     Value *q = val(FP32, SHAPE(2, 8, 4, 6)), *k = val(FP32, SHAPE(2, t, 4, 6)), *d = val(INT32, SHAPE(2, rows));
     BUILD(b, attention, .q = q, .k = k, .v = k, .documents = d, .scale = 1);
@@ -797,6 +833,9 @@ Test(ir, rules_say_what_is_wrong) {
         {attention_heads, "4 query heads are no multiple of 3 key heads"},
         {attention_causal, "as many queries as keys: 8 ≠ 9"},
         {attention_p, "dropout 1.5"},
+        {attention_softcap, "softcap -1: it must be positive"},
+        {attention_window, "a window must not be negative"},
+        {attention_sinks, "there must be 4, a score a head, in fp32"},
         {documents_shape, "they must be int32[2,8]"},
         {documents_cross, "as many queries as keys: 8 ≠ 9"},
         {batch_norm_running, "with running mean fp32[5]: it must be fp32[4]"},
