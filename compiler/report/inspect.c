@@ -60,6 +60,7 @@ void report_event_line(Str *s, const Plan *p, const PlanProgram *g, const Event 
     if (has(o, COL_STREAM)) str_addf(s, " %s", stream_name(e->stream));
     if (has(o, COL_PURPOSE)) str_addf(s, "  to %s", purposes[e->purpose].name);
     if (has(o, COL_OP)) str_addf(s, "  %s", e->op);
+    if (has(o, COL_OP) && e->stream == EXCHANGE && e->comm >= 0) str_addf(s, " over %s", p->comms[e->comm].axis->name);
     if (has(o, COL_PHASE)) str_addf(s, "  %s", phase_name(e->phase));
     if (has(o, COL_MODULE)) str_addf(s, "%s%s", has(o, COL_PHASE) ? " " : "  ", *e->module ? e->module : "-");
     if (has(o, COL_READS)) accesses(s, p, o, "r", e->reads, e->nreads);
