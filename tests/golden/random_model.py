@@ -569,14 +569,15 @@ class Body:
         return self.add(self.r.choice(["nn.softmax(%%s, %d)", "%%s:softmax(%d)"]) % d, [x], lambda m, x: x.softmax(d))
 
     # ── a case of op_cases.py ────────────────────────────────────────────────────────────────────────────────────────
-    INDICES = {"tokens": list(range(16)), "positions": [3 * k for k in range(16)], "documents": [k // 5 for k in range(8)] * 2}
-    INDEX_WORDS = {"tokens": "nn.arange(16):reshape(2, 8)", "positions": "(nn.arange(16) * 3):reshape(2, 8)",
-                   "documents": "nn.cast(nn.ge(nn.arange(8), 5), \"int32\"):reshape(1, 8):expand(2, 8)"}
+    INDICES = {"tokens": list(range(16)), "positions": [3 * k for k in range(16)]}
+    INDEX_WORDS = {"tokens": "nn.arange(16):reshape(2, 8)", "positions": "(nn.arange(16) * 3):reshape(2, 8)"}
 
     def case(self):
         """Its operands are values of here, cut to its shapes, or parameters; all in one dtype. In 16 bits it is one call, whose result both sides
         round once."""
-        c = self.r.choice([c for c in with_torch().values() if "targets" not in inputs_of(c) and all(p.kind != "buffer" for p in c.params.values())
+        # Where a document begins, a query sees itself alone, and its gradient is rounding, of which Adam makes whole steps; lse stays fp32.
+        c = self.r.choice([c for c in with_torch().values() if not {"targets", "documents"} & set(inputs_of(c)) and "lse" not in c.lua
+                           and all(p.kind != "buffer" for p in c.params.values())
                            and (not self.model.half or len(re.findall(r"nn\.|:\w+\(| [-+*/^] ", c.lua)) == 1)])
         operands = []
         for p in c.params.values():
