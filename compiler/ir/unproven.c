@@ -29,6 +29,14 @@ static const char *heads_of(Arena *a, const Op *op) {
     return n == kv ? arena_printf(a, "%lld of %lld", n, width) : arena_printf(a, "%lld/%lld of %lld", n, kv, width);
 }
 
+/* Positions before and after a query, as nn.attention has them; "full" beside layers that have a window. */
+static const char *window_of(Arena *a, const Op *op) {
+    int64_t before = op->attention.before, after = op->attention.causal ? 1 : op->attention.after;
+    if (!before && (op->attention.causal || !after)) return "full";
+    const char *left = before ? arena_printf(a, "%lld", (long long)before - 1) : "all";
+    return arena_printf(a, "{ %s, %s }", left, after ? arena_printf(a, "%lld", (long long)after - 1) : "all");
+}
+
 static const char *theta_of(Arena *a, const Op *op) {
     const char *theta = arena_printf(a, "%.9g", op->rope.theta);
     if (op->rope.factor == 0) return theta;
@@ -44,7 +52,8 @@ static bool square(const Value *v) {
 const char *graph_unproven(const Graph *g, const Program *p) {
     Arena *a = g->arena;
     Fact heads = {.name = "heads"}, scale = {.name = "scale of attention"}, theta = {.name = "rope theta"};
-    Fact eps = {.name = "eps"}, squares = {.name = "square matrices"};
+    Fact eps = {.name = "eps"}, squares = {.name = "square matrices"}, window = {.name = "window"},
+         cap = {.name = "softcap"};
     for (int i = 0; i < p->ops.n; i++) {
         const Op *op = p->ops.at[i];
         switch (op->kind) {
@@ -52,6 +61,8 @@ const char *graph_unproven(const Graph *g, const Program *p) {
             add(&heads, heads_of(a, op));
             if (fabs(op->attention.scale * sqrt((double)op->attention.q->shape[3]) - 1) > 1e-6)
                 add(&scale, arena_printf(a, "%.9g", op->attention.scale));
+            add(&window, window_of(a, op));
+            if (op->attention.softcap > 0) add(&cap, arena_printf(a, "%.9g", op->attention.softcap));
             break;
         case OP_rope: add(&theta, theta_of(a, op)); break;
         case OP_layer_norm: add(&eps, arena_printf(a, "%.9g", op->layer_norm.eps)); break;
@@ -62,7 +73,8 @@ const char *graph_unproven(const Graph *g, const Program *p) {
         if (op_is(op, T_PRODUCT) && square(OPERAND_OF(op, b)))
             add(&squares, INT_OF(op, trans_b) ? "[out,in]" : "[in,out]");
     }
-    const Fact *const all[] = {&heads, &scale, &theta, &eps, &squares};
+    if (window.n == 1 && !strcmp(window.values[0], "full")) window.n = 0;
+    const Fact *const all[] = {&heads, &scale, &window, &cap, &theta, &eps, &squares};
     Str s = {.arena = a};
     for (size_t k = 0; k < sizeof all / sizeof *all; k++) {
         const Fact *f = all[k];

@@ -341,6 +341,9 @@ function model:forward(tokens)
   for _, norm in ipairs(self.norms) do x = norm(x) end
   local h = x:reshape(2, 8, 2, 8)
   x = nn.attention { q = h, k = h, v = h, scale = 0.25 }:reshape(2, 8, 16)
+  h = nn.attention { q = h, k = h, v = h, causal = true, window = { 3, 0 }, softcap = 50 }
+  h = nn.attention { q = h, k = h, v = h, window = { math.huge, 2 } }
+  x = x + h:reshape(2, 8, 16)
   return self.out(x)
 end
 return nn.training {
@@ -355,7 +358,7 @@ return nn.training {
     open(model, "w").write(other)
     shardc("build", model, "--sources", "-o", path)
     line = re.search(r'\.unproven = "(.*?)",\n', open(path + ".c").read())[1]
-    check(line == "heads 2 of 8, scale of attention 0.25, eps 0.1 and 0.01 and 0.001 and 0.0001 and 2 more", line)
+    check(line == "heads 2 of 8, scale of attention 0.25, window full and { 3, 0 } and { all, 2 }, softcap 50, eps 0.1 and 0.01 and 0.001 and 0.0001 and 2 more", line)
 
 
 def test_exported_dtypes():
