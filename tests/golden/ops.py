@@ -41,7 +41,7 @@ class All(nn.Module):
         for name, case in with_torch().items():
             self.add_module("op_" + name, Op(case))
 
-    def initialize(self, generator):
+    def initialize(self):
         """The numbers of a case depend on its name alone: a new one leaves the others as they are."""
         with torch.no_grad():
             for module in self.children():

@@ -573,9 +573,10 @@ class Body:
     INDEX_WORDS = {"tokens": "nn.arange(16):reshape(2, 8)", "positions": "(nn.arange(16) * 3):reshape(2, 8)"}
 
     def case(self):
-        """Its operands are values of here, cut to its shapes, or parameters; all in one dtype. In 16 bits it is one call, whose result both sides
-        round once."""
-        # Where a document begins, a query sees itself alone, and its gradient is rounding, of which Adam makes whole steps; lse stays fp32.
+        """Operands are values of this model, cut to the case's shapes, or parameters, all in one dtype. In 16 bits only cases
+        of one call are taken: both sides round its result once."""
+        # At a document's start a query sees itself alone: its gradient is rounding, of which Adam makes whole steps.
+        # lse stays fp32.
         c = self.r.choice([c for c in with_torch().values() if not {"targets", "documents"} & set(inputs_of(c)) and "lse" not in c.lua
                            and all(p.kind != "buffer" for p in c.params.values())
                            and (not self.model.half or len(re.findall(r"nn\.|:\w+\(| [-+*/^] ", c.lua)) == 1)])
