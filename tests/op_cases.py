@@ -291,6 +291,16 @@ LONG = {"q": (2, 70, 4, 16), "k": (2, 70, 2, 16), "v": (2, 70, 2, 16)}
 case("attention_causal", **QKV, large=LONG, lua="nn.attention { q = q, k = k, v = v, causal = true }", torch=lambda q, k, v: torch_attention(q, k, v, causal=True))
 case("attention_full", **QKV, large=LONG, lua="nn.attention { q = q, k = k, v = v, scale = 0.3 }", torch=lambda q, k, v: torch_attention(q, k, v, scale=0.3))
 case("attention_cross", q=(2, 5, 2, 6), k=(2, 9, 2, 6), v=(2, 9, 2, 6), lua="nn.attention { q = q, k = k, v = v }", torch=torch_attention)
+case("attention_widths", **{**QKV, "v": (2, 8, 2, 3)}, large={"q": (2, 70, 4, 72), "k": (2, 70, 2, 72), "v": (2, 70, 2, 40)},
+     lua="nn.attention { q = q, k = k, v = v, causal = true }", torch=lambda q, k, v: torch_attention(q, k, v, causal=True))
+case("attention_causal_few_queries", q=(2, 5, 2, 6), k=(2, 9, 2, 6), v=(2, 9, 2, 8), large={"q": (2, 70, 2, 16), "k": (2, 150, 2, 16), "v": (2, 150, 2, 24)},
+     lua="nn.attention { q = q, k = k, v = v, causal = true }", torch=lambda q, k, v: torch_attention(q, k, v, causal=True))
+case("attention_causal_few_keys", q=(2, 9, 2, 6), k=(2, 5, 2, 6), v=(2, 5, 2, 6), large={"q": (2, 150, 2, 16), "k": (2, 70, 2, 16), "v": (2, 70, 2, 16)},
+     lua="nn.attention { q = q, k = k, v = v, causal = true, window = { 6, 0 }, softcap = 2 }",
+     torch=lambda q, k, v: torch_attention(q, k, v, causal=True, window=(6, 0), softcap=2))
+case("attention_widths_everything", **{**QKV, "v": (2, 8, 2, 9)}, s=(4,), large={**LONG, "v": (2, 70, 2, 40)}, lua="""
+return nn.attention { q = q, k = k, v = v, causal = true, window = { 5, 0 }, softcap = 2, sinks = s, dropout = 0.2, lse = true }
+""")
 case("attention_documents", **QKV, lua="nn.attention { q = q, k = k, v = v, causal = true, documents = documents }",
      torch=lambda q, k, v, documents: torch_attention(q, k, v, causal=True, documents=documents))
 case("attention_window", **QKV, large=LONG, lua="nn.attention { q = q, k = k, v = v, causal = true, window = { 2, 0 } }",

@@ -34,7 +34,7 @@ enum {
                                 where b has 2 dims; and what may come after the sums (ir/patterns.c) */
 };
 
-enum { MAX_KEY = 6, MAX_VARIANT = 64 };
+enum { MAX_KEY = 6, MAX_VARIANT = 80 };
 typedef struct {
     double flops, bytes; /* of one execution: arithmetic, and memory traffic in its arena */
     /* Where these two do not tell how long it takes: sizes, and what else distinguishes kernels ("bf16>fp32 tn").

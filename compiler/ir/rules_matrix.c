@@ -237,9 +237,10 @@ int64_t rule_document_length(const Op *op, const Value *operand) {
 
 bool rule_attention_is_cudnn(const Op *op) {
     Attention x = rule_attention(op);
-    int64_t size = x.q->shape[3];
-    return dtype_size(x.q->dtype) == 2 && size % 8 == 0 && size <= 256 && x.q->shape[1] >= 64 && x.k->shape[1] >= 64 &&
-           !x.documents && !(x.dropout > 0) && !(x.softcap > 0) && !has_window(x) && !x.sinks && !x.dlse;
+    int64_t size = x.q->shape[3], queries = x.q->shape[1], keys = x.k->shape[1];
+    return dtype_size(x.q->dtype) == 2 && size % 8 == 0 && size <= 256 && x.v->shape[3] == size && queries >= 64 &&
+           keys >= 64 && (!x.causal || queries == keys) && !x.documents && !(x.dropout > 0) && !(x.softcap > 0) &&
+           !has_window(x) && !x.sinks && !x.dlse;
 }
 
 static const char *qkv_str(Graph *g, const Value *q, const Value *k, const Value *v) {
@@ -252,23 +253,21 @@ static void check_attention(Graph *g, const Op *op, Attention x) {
     rule_need_float(g, op, q, "q");
     rule_need_float(g, op, k, "k");
     rule_need_float(g, op, v, "v");
-    if (q->dims != 4 || k->dims != 4)
+    if (q->dims != 4 || k->dims != 4 || v->dims != 4)
         rule_fail(g, op, "%s: each must have 4 dims: [batch, sequence, heads, head size]", qkv_str(g, q, k, v));
-    if (!value_same_shape(k, v)) rule_fail(g, op, "%s: k and v must have one shape", qkv_str(g, q, k, v));
+    if (memcmp(k->shape, v->shape, 3 * sizeof *k->shape))
+        rule_fail(g, op, "%s: k and v must have one shape but for the head size", qkv_str(g, q, k, v));
     if (q->dtype != k->dtype || q->dtype != v->dtype)
         rule_fail(g, op, "%s: they must have one dtype; cast them", qkv_str(g, q, k, v));
     if (q->shape[0] != k->shape[0])
         rule_fail(g, op, "%s: batches %lld ≠ %lld", qkv_str(g, q, k, v), (long long)q->shape[0],
                   (long long)k->shape[0]);
     if (q->shape[3] != k->shape[3])
-        rule_fail(g, op, "%s: head sizes %lld ≠ %lld", qkv_str(g, q, k, v), (long long)q->shape[3],
+        rule_fail(g, op, "%s: head sizes of q and k %lld ≠ %lld", qkv_str(g, q, k, v), (long long)q->shape[3],
                   (long long)k->shape[3]);
     if (q->shape[2] % k->shape[2])
         rule_fail(g, op, "%s: %lld query heads are no multiple of %lld key heads", qkv_str(g, q, k, v),
                   (long long)q->shape[2], (long long)k->shape[2]);
-    if (x.causal && q->shape[1] != k->shape[1])
-        rule_fail(g, op, "%s: causal attention needs as many queries as keys: %lld ≠ %lld", qkv_str(g, q, k, v),
-                  (long long)q->shape[1], (long long)k->shape[1]);
     if (!(x.dropout >= 0 && x.dropout < 1))
         rule_fail(g, op, "dropout %g: it must be at least 0 and below 1", x.dropout);
     if (!(x.softcap >= 0)) rule_fail(g, op, "softcap %g: it must be positive, or 0 for none", x.softcap);
@@ -287,9 +286,9 @@ static void check_attention(Graph *g, const Op *op, Attention x) {
 }
 
 void infer_attention(Graph *g, Op *op) {
-    const Value *q = op->attention.q;
+    const Value *q = op->attention.q, *v = op->attention.v;
     check_attention(g, op, rule_attention(op));
-    rule_out_like(g, op, &op->attention.o, q);
+    rule_out(g, op, &op->attention.o, q->dtype, 4, (int64_t[]){q->shape[0], q->shape[1], q->shape[2], v->shape[3]});
     rule_out(g, op, &op->attention.lse, rule_stat_dtype(q->dtype), 3,
              (int64_t[]){q->shape[0], q->shape[2], q->shape[1]});
 }
@@ -335,8 +334,9 @@ static double mean_window(Attention x, double queries, double keys) {
     double right = x.causal ? 0 : x.right < 0 ? keys : (double)x.right, left = x.left < 0 ? queries : (double)x.left;
     double cut = fmin(fmax(keys - right - 1, 0), queries); /* queries whose right end lies before the last key */
     double ends = cut * (right + 1) + cut * (cut - 1) / 2 + (queries - cut) * keys;
-    double late = fmax(queries - 1 - left, 0); /* queries whose left end lies behind the first key */
-    return fmax(ends - late * (late + 1) / 2, 0) / queries;
+    double late = fmax(queries - 1 - left, 0),
+           past = fmax(late - keys, 0); /* left end behind the first key, the last */
+    return fmax(ends - (late - past) * (late - past + 1) / 2 - past * keys, 0) / queries;
 }
 
 /* Keys that a query sees where the row does not end. */
@@ -344,33 +344,39 @@ static double widest(Attention x, double queries, double keys) {
     return 1 + (x.left < 0 ? queries : (double)x.left) + (x.causal ? 0 : x.right < 0 ? keys : (double)x.right);
 }
 
-/* Two products forward, five backward; causal attention has half of the pairs. A query has the keys of its window, or
- * of its document, which is as long as document_length says, or as the row; so has the kernel's key. Variants: "own" of
- * 16-bit operands that cuDNN does not compute. */
+/* Two products forward, five backward, of which three are as deep as q and k, the others as v; causal attention has
+ * half of the pairs where there are as many queries as keys. A query has the keys of its window, or of its document,
+ * which is as long as document_length says, or as the row; so has the kernel's key. Variants: "own" of 16-bit operands
+ * that cuDNN does not compute. */
 Cost cost_attention(const Op *op) {
     Attention x = rule_attention(op);
     bool backward = op->kind == OP_attention_grad, causal = x.causal;
     double batch = (double)x.q->shape[0], queries = (double)x.q->shape[1], keys = (double)x.k->shape[1];
-    double heads = (double)x.q->shape[2], key_heads = (double)x.k->shape[2], size = (double)x.q->shape[3];
+    double heads = (double)x.q->shape[2], key_heads = (double)x.k->shape[2];
+    double size = (double)x.q->shape[3], value_size = (double)x.v->shape[3], mean_size = (size + value_size) / 2;
+    double product_size = backward ? (3 * size + 2 * value_size) / 5 : mean_size; /* the mean over the products */
     int64_t length = x.document_length;
     if (x.documents && length > 0 && keys > (double)length) keys = (double)length;
-    double seen = has_window(x) ? mean_window(x, fmin(queries, keys), keys) : keys / (causal ? 2 : 1);
-    double pairs = batch * heads * queries * seen;
-    Cost c = rule_traffic(op, (backward ? 10 : 4) * pairs * size);
-    c.model_flops = (backward ? 8 : 4) * pairs * size;
-    c.model_flops_full = causal && !has_window(x) ? 2 * c.model_flops : c.model_flops;
+    double seen = keys / (causal ? 2 : 1);
+    if (has_window(x) || (causal && !x.documents && queries != keys))
+        seen = mean_window(x, x.documents ? fmin(queries, keys) : queries, keys);
+    double pairs = batch * heads * queries * seen, all = causal && !has_window(x) ? keys : seen;
+    Cost c = rule_traffic(op, (backward ? 10 : 4) * pairs * product_size);
+    c.model_flops = (backward ? 8 : 4) * pairs * mean_size;
+    c.model_flops_full = (backward ? 8 : 4) * (batch * heads * queries * all) * mean_size;
     bool own = dtype_size(x.q->dtype) == 2 && !rule_attention_is_cudnn(op);
     bool more = x.sinks || x.dlse; /* takes as long as a window over the whole row */
-    snprintf(c.variant, sizeof c.variant, "%s%s%s%s%s%s%s%s", dtype_name(x.q->dtype), own ? " own" : "",
+    snprintf(c.variant, sizeof c.variant, "%s%s%s%s%s%s%s%s%s", dtype_name(x.q->dtype), own ? " own" : "",
              causal ? " causal" : "", x.documents ? " documents" : "", x.dropout > 0 ? " dropout" : "",
-             has_window(x) || more ? " window" : "", x.softcap > 0 ? " softcap" : "", more ? " sinks" : "");
+             has_window(x) || more ? " window" : "", x.softcap > 0 ? " softcap" : "", more ? " sinks" : "",
+             size != value_size ? " widths" : "");
     double reach = has_window(x) ? fmin(keys, widest(x, queries, keys)) : keys;
-    memcpy(c.key, (double[]){batch, heads, key_heads, queries, reach, size}, 6 * sizeof *c.key);
+    memcpy(c.key, (double[]){batch, heads, key_heads, queries, reach, fmax(size, value_size)}, 6 * sizeof *c.key);
     c.nkey = 6;
     /* bench/results/2026-11-26-h100-times.md: products are bound by the clock from 0.85 of the peak on, cuDNN from
      * 0.45, our own kernels always; a pair draws what 47 FLOPs of each of its products do. */
     c.busy = own ? 0.02 : 0.45;
-    c.also_draws = c.flops * 47 / size;
+    c.also_draws = c.flops * 47 / product_size;
     if (x.documents) c.document_length = (int)keys, c.whole_documents = length <= 0;
     return c;
 }

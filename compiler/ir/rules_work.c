@@ -44,7 +44,6 @@ int64_t work_attention(const Op *op, const Machine *m) {
     bool backward = op->kind == OP_attention_grad;
     Attention x = rule_attention(op);
     const Value *q = x.q, *k = x.k;
-    int64_t d = q->shape[3];
     if (m->cuda) {
         int64_t ours = backward ? sc_cuda_row_sums_bytes(q->shape[0] * q->shape[1] * q->shape[2]) : 0;
         if (!rule_attention_is_cudnn(op)) return ours;
@@ -52,8 +51,9 @@ int64_t work_attention(const Op *op, const Machine *m) {
         return max64(cudnn, ours);
     }
     int64_t real = dtype_size(m->wide ? FP64 : rule_stat_dtype(q->dtype));
-    return m->threads *
-           (backward ? sc_cpu_attention_grad_bytes(d, k->shape[1], real) : sc_cpu_attention_bytes(d, real));
+    int64_t size = q->shape[3], value_size = x.v->shape[3];
+    return m->threads * (backward ? sc_cpu_attention_grad_bytes(size, value_size, k->shape[1], real)
+                                  : sc_cpu_attention_bytes(size, value_size, real));
 }
 
 /* ── CUDA: reductions in two stages ──────────────────────────────────────────────────────────────────────────────── */

@@ -24,9 +24,11 @@ static void add(Fact *f, const char *value) {
 }
 
 static const char *heads_of(Arena *a, const Op *op) {
-    const Value *q = op->attention.q, *k = op->attention.k;
-    long long n = q->shape[2], kv = k->shape[2], width = q->shape[3];
-    return n == kv ? arena_printf(a, "%lld of %lld", n, width) : arena_printf(a, "%lld/%lld of %lld", n, kv, width);
+    const Value *q = op->attention.q, *v = op->attention.v;
+    long long n = q->shape[2], kv = v->shape[2], width = q->shape[3], values = v->shape[3];
+    const char *s =
+        n == kv ? arena_printf(a, "%lld of %lld", n, width) : arena_printf(a, "%lld/%lld of %lld", n, kv, width);
+    return width == values ? s : arena_printf(a, "%s with values of %lld", s, values);
 }
 
 /* Positions before and after a query, as nn.attention has them; "full" beside layers that have a window. */

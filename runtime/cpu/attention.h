@@ -10,8 +10,8 @@
 enum { TILE = SC_CPU_ATTENTION_QUERIES, KEYS = SC_CPU_ATTENTION_KEYS }; /* queries and keys of a tile */
 
 typedef struct {
-    const sc_tensor *q, *k, *v, *documents; /* documents: NULL: none */
-    int64_t batch, queries, keys, heads, kv_heads, size;
+    const sc_tensor *q, *k, *v, *documents;                          /* documents: NULL: none */
+    int64_t batch, queries, keys, heads, kv_heads, size, value_size; /* size: of a head of q and k */
     int64_t left, right; /* query i sees keys i - left to i + right; -1: all */
     real scale, softcap; /* softcap: 0: none */
     sc_dropping drop;

@@ -15,6 +15,7 @@ attention attention_filled(const sc_task *task, attention a, double dropout, int
     a.queries = a.q->shape[1];
     a.heads = a.q->shape[2];
     a.size = a.q->shape[3];
+    a.value_size = a.v->shape[3];
     a.keys = a.k->shape[1];
     a.kv_heads = a.k->shape[2];
     if (a.left < 0) a.left = a.queries;
@@ -92,30 +93,30 @@ static void soften(const attention *a, panels *p, int64_t r, int64_t cols) {
         return;
     }
     if (!(most <= old)) {
-        real shrink = sc_exp(old - most), *o = p->o + r * a->size;
+        real shrink = sc_exp(old - most), *o = p->o + r * a->value_size;
         p->sum[r] *= shrink;
         SC_ELEMENTWISE
-        for (int64_t d = 0; d < a->size; d++) o[d] *= shrink;
+        for (int64_t d = 0; d < a->value_size; d++) o[d] *= shrink;
         p->most[r] = most;
     }
     p->sum[r] += sc_chunk_exp(score, score, p->most[r], cols);
 }
 
 static void forward_tile(const sc_task *task, const attention *a, panels *p, int64_t b, int64_t h, int64_t i0) {
-    int64_t rows = sc_min(TILE, a->queries - i0), kv = h / (a->heads / a->kv_heads), size = a->size, ldq, ldk, ldv;
+    int64_t rows = sc_min(TILE, a->queries - i0), kv = h / (a->heads / a->kv_heads), ldq, ldk, ldv;
     const real *q = attention_rows(a->q, b, i0, rows, h, &ldq, p->q);
     for (int64_t r = 0; r < rows; r++) {
         p->most[r] = -(real)INFINITY;
         p->sum[r] = 0;
     }
-    memset(p->o, 0, (size_t)(rows * size) * sizeof(real));
+    memset(p->o, 0, (size_t)(rows * a->value_size) * sizeof(real));
     int64_t end = attention_end(a, i0, rows);
     for (int64_t j0 = attention_begin(a, i0); j0 < end; j0 += KEYS) {
         int64_t cols = sc_min(KEYS, end - j0);
         if (!attention_meets(a, b, i0, rows, j0, cols)) continue;
         const real *k = attention_rows(a->k, b, j0, cols, kv, &ldk, p->k);
         const real *v = attention_rows(a->v, b, j0, cols, kv, &ldv, p->v);
-        sc_gemm(0, 1, rows, cols, size, a->scale, q, ldq, k, ldk, 0, p->score, KEYS);
+        sc_gemm(0, 1, rows, cols, a->size, a->scale, q, ldq, k, ldk, 0, p->score, KEYS);
         for (int64_t r = 0; r < rows; r++) {
             real *score = p->score + r * KEYS;
             if (a->softcap > 0) attention_cap(a, cols, score, NULL);
@@ -123,7 +124,7 @@ static void forward_tile(const sc_task *task, const attention *a, panels *p, int
             soften(a, p, r, cols);
             if (a->dropping) attention_drop(a, task, b, h, i0 + r, j0, cols, score, score);
         }
-        sc_gemm(0, 0, rows, size, cols, 1, p->score, KEYS, v, ldv, 1, p->o, size);
+        sc_gemm(0, 0, rows, a->value_size, cols, 1, p->score, KEYS, v, ldv, 1, p->o, a->value_size);
     }
 }
 
@@ -140,10 +141,10 @@ static void finish_tile(const attention *a, panels *p, const sc_tensor *o, const
     for (int64_t r = 0; r < rows; r++) {
         real before = p->most[r];
         if (sinks->p) add_sink(p, r, (real)sc_get(sinks, h));
-        real *row = p->o + r * a->size, scale = p->sum[r] == 0 ? 0 : 1 / p->sum[r];
+        real *row = p->o + r * a->value_size, scale = p->sum[r] == 0 ? 0 : 1 / p->sum[r];
         if (before != p->most[r]) scale *= sc_exp(before - p->most[r]);
         SC_ELEMENTWISE
-        for (int64_t d = 0; d < a->size; d++) row[d] *= scale;
+        for (int64_t d = 0; d < a->value_size; d++) row[d] *= scale;
         sc_set(lse, (b * a->heads + h) * a->queries + i0 + r, p->most[r] + sc_log(p->sum[r]));
     }
     attention_store(o, b, i0, rows, h, p->o);
@@ -152,11 +153,11 @@ static void finish_tile(const attention *a, panels *p, const sc_tensor *o, const
 SC_KERNEL(attention) {
     attention a = attention_of(task, k);
     panels p;
-    p.q = (real *)((char *)k->work.p + task->part * sc_cpu_attention_bytes(a.size, sizeof(real)));
+    p.q = (real *)((char *)k->work.p + task->part * sc_cpu_attention_bytes(a.size, a.value_size, sizeof(real)));
     p.k = p.q + TILE * a.size;
     p.v = p.k + KEYS * a.size;
-    p.o = p.v + KEYS * a.size;
-    p.score = p.o + TILE * a.size;
+    p.o = p.v + KEYS * a.value_size;
+    p.score = p.o + TILE * a.value_size;
     int64_t tiles = sc_ceil(a.queries, TILE);
     sc_range mine = sc_share(task, a.batch * a.heads * tiles, 1);
     for (int64_t u = mine.begin; u < mine.end; u++) {

@@ -17,13 +17,13 @@ typedef struct {
 
 static panels panels_of(const sc_task *task, const sc_tensor *work, const attention *a) {
     panels p;
-    int64_t size = a->size;
-    p.q = (real *)((char *)work->p + task->part * sc_cpu_attention_grad_bytes(size, a->keys, sizeof(real)));
+    int64_t size = a->size, value_size = a->value_size;
+    p.q = (real *)((char *)work->p + task->part * sc_cpu_attention_grad_bytes(size, value_size, a->keys, sizeof(real)));
     p.go = p.q + TILE * size;
-    p.dq = p.go + TILE * size;
+    p.dq = p.go + TILE * value_size;
     p.k = p.dq + TILE * size;
     p.v = p.k + KEYS * size;
-    p.p = p.v + KEYS * size;
+    p.p = p.v + KEYS * value_size;
     p.ds = p.p + TILE * KEYS;
     p.dk = p.ds + TILE * KEYS;
     p.dv = p.dk + a->keys * size;
@@ -38,8 +38,8 @@ static void row_statistics(const attention *a, panels *p, const sc_attention_gra
         int64_t g0 = b * go->stride[0] + (i0 + r) * go->stride[1] + h * go->stride[2];
         int64_t o0 = b * o->stride[0] + (i0 + r) * o->stride[1] + h * o->stride[2];
         real sum = 0;
-        for (int64_t d = 0; d < a->size; d += SC_CHUNK) {
-            int64_t n = sc_min(SC_CHUNK, a->size - d);
+        for (int64_t d = 0; d < a->value_size; d += SC_CHUNK) {
+            int64_t n = sc_min(SC_CHUNK, a->value_size - d);
             sum += sc_chunk_dot(sc_in(go, g0 + d, n, bg), sc_in(o, o0 + d, n, bo), n);
         }
         int64_t row = (b * a->heads + h) * a->queries + i0 + r;
@@ -67,7 +67,8 @@ static void row_grad(const sc_task *task, const attention *a, panels *p, int64_t
 
 static void backward_tile(const sc_task *task, const sc_attention_grad_args *args, const attention *a, panels *p,
                           int64_t b, int64_t h, int64_t i0) {
-    int64_t rows = sc_min(TILE, a->queries - i0), kv = h / (a->heads / a->kv_heads), size = a->size, ldq, ldg, ldk, ldv;
+    int64_t rows = sc_min(TILE, a->queries - i0), kv = h / (a->heads / a->kv_heads), ldq, ldg, ldk, ldv;
+    int64_t size = a->size, value_size = a->value_size;
     const real *q = attention_rows(a->q, b, i0, rows, h, &ldq, p->q);
     const real *g = attention_rows(&args->g, b, i0, rows, h, &ldg, p->go);
     row_statistics(a, p, args, b, h, i0, rows);
@@ -79,9 +80,9 @@ static void backward_tile(const sc_task *task, const sc_attention_grad_args *arg
         const real *k = attention_rows(a->k, b, j0, cols, kv, &ldk, p->k);
         const real *v = attention_rows(a->v, b, j0, cols, kv, &ldv, p->v);
         sc_gemm(0, 1, rows, cols, size, a->scale, q, ldq, k, ldk, 0, p->p, KEYS);
-        sc_gemm(0, 1, rows, cols, size, 1, g, ldg, v, ldv, 0, p->ds, KEYS);
+        sc_gemm(0, 1, rows, cols, value_size, 1, g, ldg, v, ldv, 0, p->ds, KEYS);
         for (int64_t r = 0; r < rows; r++) row_grad(task, a, p, b, h, i0 + r, r, j0, cols);
-        sc_gemm(1, 0, cols, size, rows, 1, p->p, KEYS, g, ldg, 1, p->dv + j0 * size, size);
+        sc_gemm(1, 0, cols, value_size, rows, 1, p->p, KEYS, g, ldg, 1, p->dv + j0 * value_size, value_size);
         sc_gemm(1, 0, cols, size, rows, 1, p->ds, KEYS, q, ldq, 1, p->dk + j0 * size, size);
         sc_gemm(0, 0, rows, size, cols, 1, p->ds, KEYS, k, ldk, 1, p->dq, size);
     }
@@ -95,7 +96,7 @@ SC_KERNEL(attention_grad) {
     sc_range mine = sc_share(task, a.batch * a.kv_heads, 1);
     for (int64_t u = mine.begin; u < mine.end; u++) {
         int64_t b = u / a.kv_heads, kv = u % a.kv_heads;
-        memset(p.dk, 0, (size_t)(2 * a.keys * a.size) * sizeof(real)); /* and dv, which follows */
+        memset(p.dk, 0, (size_t)(a.keys * (a.size + a.value_size)) * sizeof(real)); /* and dv, which follows */
         for (int64_t h = kv * group; h < (kv + 1) * group; h++)
             for (int64_t i0 = 0; i0 < a.queries; i0 += TILE) backward_tile(task, k, &a, &p, b, h, i0);
         attention_store(&k->dk, b, 0, a.keys, kv, p.dk);

@@ -2,8 +2,9 @@
  * Relies on: mma.h, attention_cudnn.h (what is a window), schema/philox.h.
  * Relied on by: k_attention.cu, k_attention_grad.cu.
  *
- * A tile is some rows (queries or keys) of one head in shared memory, D elements wide: the head size rounded up, the
- * rest zeros. Rows are 16 bytes longer than D, so that eight rows of a column of 16-byte pieces lie in different banks.
+ * A tile is some rows (queries or keys) of one head in shared memory, D elements wide: the larger of the head sizes of
+ * k and v rounded up, the rest zeros. Rows are 16 bytes longer than D, so that eight rows of a column of 16-byte pieces
+ * lie in different banks.
  *
  * bf16, fp16: 128 threads; a warp owns 16 or 32 rows, multiplies by mma.sync with fp32 sums, and powers e^(score - m)
  * are rounded to the operands' type before the second product, as every tensor-core attention does. fp32: 256 threads
@@ -21,7 +22,7 @@
 
 #include <algorithm>
 
-struct rows_of { /* a tensor [B, S, H, D]; strides in elements, that of D is 1 */
+struct rows_of { /* a tensor [B, S, H, D or E]; strides in elements, that of D is 1 */
     void *p;
     int64_t batch, row, head;
     int wide; /* 16 bytes at a time: addresses, strides and head size allow it */
@@ -36,6 +37,7 @@ struct attention {
     int batch, queries, keys, heads, group, size, causal; /* group: query heads of one key head */
     int left, right;                                      /* query i sees keys i - left to i + right */
     float scale, softcap, cap_scale;                      /* softcap: 0: none */
+    int value_size;                                       /* of a head of v and o; size: of q and k */
     float unit;              /* by which a score is multiplied: |scale|, 1 where it is capped */
     bool more;               /* a window or a cap: the kernels with MORE */
     const sc_record *record; /* on the device */
@@ -67,7 +69,8 @@ template <class K> attention attention_of(const sc_task *task, const K *k) {
     attention a = {};
     if (q->dtype != FP32 && q->dtype != BF16 && q->dtype != FP16)
         sc_unsupported(task, "attention", "the CUDA target computes attention in fp32, bf16 and fp16");
-    if (q->shape[3] > 256) sc_unsupported(task, "attention", "head sizes go up to 256 on the CUDA target");
+    if (q->shape[3] > 256 || k->v.shape[3] > 256)
+        sc_unsupported(task, "attention", "head sizes go up to 256 on the CUDA target");
     a.q = rows_of_tensor(task, q);
     a.k = rows_of_tensor(task, &k->k);
     a.v = rows_of_tensor(task, &k->v);
@@ -82,6 +85,7 @@ template <class K> attention attention_of(const sc_task *task, const K *k) {
     a.queries = (int)q->shape[1];
     a.heads = (int)q->shape[2];
     a.size = (int)q->shape[3];
+    a.value_size = (int)k->v.shape[3];
     a.keys = (int)k->k.shape[1];
     a.group = a.heads / (int)k->k.shape[2];
     a.causal = k->causal != 0;
@@ -98,6 +102,10 @@ template <class K> attention attention_of(const sc_task *task, const K *k) {
     a.threshold = a.drops ? (uint32_t)(k->dropout * 4294967296.0) : 0;
     a.keep = a.drops ? (float)(1 / (1 - k->dropout)) : 1;
     return a;
+}
+
+static inline int wider_size(const attention &a) {
+    return std::max(a.size, a.value_size);
 }
 
 static inline void need_shared(const sc_task *task, size_t bytes) {

@@ -16,11 +16,11 @@ static inline bool sc_has_window(bool causal, int64_t before, int64_t after) {
 }
 
 /* Is it cuDNN's by what it computes? other: there are sinks, or a gradient of lse. */
-static inline bool sc_cudnn_computes(const sc_tensor *q, const sc_tensor *k, bool documents, double dropout,
-                                     bool window, double softcap, bool other) {
+static inline bool sc_cudnn_computes(const sc_tensor *q, const sc_tensor *k, const sc_tensor *v, bool causal,
+                                     bool documents, double dropout, bool window, double softcap, bool other) {
     return (q->dtype == BF16 || q->dtype == FP16) && !documents && !(dropout > 0) && !window && !(softcap > 0) &&
-           !other && q->dims == 4 && q->shape[3] % 8 == 0 && q->shape[3] <= 256 && q->shape[1] >= 64 &&
-           k->shape[1] >= 64;
+           !other && q->dims == 4 && q->shape[3] % 8 == 0 && q->shape[3] <= 256 && v->shape[3] == q->shape[3] &&
+           q->shape[1] >= 64 && k->shape[1] >= 64 && (!causal || q->shape[1] == k->shape[1]);
 }
 
 /* And on this kind of GPU? */

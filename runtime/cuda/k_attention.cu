@@ -191,7 +191,7 @@ __global__ void __launch_bounds__(128, D <= 64 && !DROP && !MORE ? 3 : 2) forwar
     while (j < w.end) {
         sc_cp_wait();
         __syncthreads(); /* k is here, the last v is done with */
-        load_tile<E, D, KEYS, 128>(sv, a.v, b, j, kv, a.keys, a.size);
+        load_tile<E, D, KEYS, 128>(sv, a.v, b, j, kv, a.keys, a.value_size);
         /* no row of this warp sees any of these keys */
         bool blind = MORE ? j > last_seen<MORE>(a, i + 16 * MT - 1) || j + KEYS - 1 < first_seen<MORE>(a, i)
                           : a.causal && j > i + 16 * MT - 1;
@@ -230,7 +230,7 @@ __global__ void __launch_bounds__(128, D <= 64 && !DROP && !MORE ? 3 : 2) forwar
     __syncthreads();
     float factor[MT][2];
     finish(a, x, factor, b, h, i);
-    put_rows<E, D, MT, CT>(x.o, factor, sq + r0 * line<E, D>, a.o, b, i, h, a.queries, a.size, 0);
+    put_rows<E, D, MT, CT>(x.o, factor, sq + r0 * line<E, D>, a.o, b, i, h, a.queries, a.value_size, 0);
 }
 
 /* ── fp32 ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -287,7 +287,7 @@ template <int D> __global__ void __launch_bounds__(256) forward_plain(const __gr
     for (int j = reach(a, w, b, first_seen<true>(a, i0) / KEYS * KEYS); j < w.end; j = reach(a, w, b, j + KEYS)) {
         __syncthreads(); /* the last tile is done with */
         load_tile<float, D, KEYS, 256>(sk, a.k, b, j, kv, a.keys, a.size);
-        load_tile<float, D, KEYS, 256>(sv, a.v, b, j, kv, a.keys, a.size);
+        load_tile<float, D, KEYS, 256>(sv, a.v, b, j, kv, a.keys, a.value_size);
         sc_cp_wait();
         __syncthreads();
         float s[RM][CM] = {};
@@ -316,7 +316,7 @@ template <int D> __global__ void __launch_bounds__(256) forward_plain(const __gr
             a.lse[((int64_t)b * a.heads + h) * a.queries + i] =
                 most[r] == -INFINITY ? -INFINITY : most[r] + logf(sum[r]);
     }
-    put_rows<D>(o, factor, a.o, b, i0, h, a.queries, a.size);
+    put_rows<D>(o, factor, a.o, b, i0, h, a.queries, a.value_size);
 }
 
 /* ── launch ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -335,17 +335,19 @@ template <int D> static void launch_plain(const sc_task *t, const attention &a) 
     sc_launch(forward_plain<D>, blocks, 256, plain_bytes<D>(), SC_STREAM(t), a);
 }
 template <class E> static void launch_for_size(const sc_task *t, const attention &a) {
-    (a.size <= 64 ? launch<E, 64> : a.size <= 128 ? launch<E, 128> : launch<E, 256>)(t, a);
+    int size = wider_size(a);
+    (size <= 64 ? launch<E, 64> : size <= 128 ? launch<E, 128> : launch<E, 256>)(t, a);
 }
 
 SC_KERNEL(attention) {
     attention a = attention_of(task, k);
+    int size = wider_size(a);
     a.sinks = (const float *)k->sinks.p;
     if (a.batch * a.heads * a.queries == 0 || sc_cudnn_attention(task, false)) return;
     switch (k->q.dtype) {
     case BF16: launch_for_size<sc_bf16>(task, a); break;
     case FP16: launch_for_size<sc_fp16>(task, a); break;
-    default: (a.size <= 64 ? launch_plain<64> : a.size <= 128 ? launch_plain<128> : launch_plain<256>)(task, a);
+    default: (size <= 64 ? launch_plain<64> : size <= 128 ? launch_plain<128> : launch_plain<256>)(task, a);
     }
 }
 

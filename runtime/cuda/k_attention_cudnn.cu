@@ -457,7 +457,7 @@ static bool problem_of(const sc_task *t, bool backward, problem *c) {
     const sc_cuda *library = sc_library(t);
     operands x = operands_of(t, backward);
     memset(c, 0, sizeof *c);
-    if (!sc_cudnn_computes(x.q, x.k, x.documents, x.dropout, x.window, x.softcap, x.other) ||
+    if (!sc_cudnn_computes(x.q, x.k, x.v, x.causal, x.documents, x.dropout, x.window, x.softcap, x.other) ||
         !sc_cudnn_serves(library->major, x.q->shape[3]))
         return false;
     c->B = x.q->shape[0];

@@ -72,7 +72,7 @@ template <class E, int D, int COLUMNS, int THREADS, bool FOR_KEYS>
 SC_DEVICE void load_stage(const attention &a, const walk &w, E *y1, E *y2, const words &to, int b) {
     int h = FOR_KEYS ? w.head : w.head / a.group, limit = FOR_KEYS ? a.queries : a.keys;
     load_tile<E, D, COLUMNS, THREADS>(y1, FOR_KEYS ? a.q : a.k, b, w.at, h, limit, a.size);
-    load_tile<E, D, COLUMNS, THREADS>(y2, FOR_KEYS ? a.go : a.v, b, w.at, h, limit, a.size);
+    load_tile<E, D, COLUMNS, THREADS>(y2, FOR_KEYS ? a.go : a.v, b, w.at, h, limit, a.value_size);
     if (a.documents) load_words(to.documents, documents_of(a, b), a.document_row, w.at, COLUMNS, limit);
     if (FOR_KEYS) {
         int64_t row = ((int64_t)b * a.heads + h) * a.queries;
@@ -97,13 +97,13 @@ template <class E> __global__ void __launch_bounds__(256) row_deltas(const __gri
     const E *x = (const E *)a.go.p + b * a.go.batch + i * a.go.row + h * a.go.head;
     const E *y = (const E *)a.o.p + b * a.o.batch + i * a.o.row + h * a.o.head;
     float sum = 0;
-    for (int d = (threadIdx.x & 7) * PIECE; d < a.size; d += 8 * PIECE) {
+    for (int d = (threadIdx.x & 7) * PIECE; d < a.value_size; d += 8 * PIECE) {
         if (a.go.wide && a.o.wide) {
             uint4 u = *(const uint4 *)(x + d), v = *(const uint4 *)(y + d);
 #pragma unroll
             for (int e = 0; e < PIECE; e++) sum = fmaf(sc_widen(((const E *)&u)[e]), sc_widen(((const E *)&v)[e]), sum);
         } else {
-            for (int e = d; e < d + PIECE && e < a.size; e++) sum = fmaf(sc_widen(x[e]), sc_widen(y[e]), sum);
+            for (int e = d; e < d + PIECE && e < a.value_size; e++) sum = fmaf(sc_widen(x[e]), sc_widen(y[e]), sum);
         }
     }
     for (int other = 4; other; other >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, other);
@@ -202,7 +202,7 @@ __global__ void __launch_bounds__(128) gradient(const __grid_constant__ attentio
     float first[MT][CT][4] = {}, second[FOR_KEYS ? MT : 1][FOR_KEYS ? CT : 1][4] = {}; /* dk or dq; dv */
 
     load_tile<E, D, ROWS, 128>(x1, FOR_KEYS ? a.k : a.q, b, block0, h, limit, a.size);
-    load_tile<E, D, ROWS, 128>(x2, FOR_KEYS ? a.v : a.go, b, block0, h, limit, a.size);
+    load_tile<E, D, ROWS, 128>(x2, FOR_KEYS ? a.v : a.go, b, block0, h, limit, a.value_size);
     reach(a, w, b);
     int stage = 0;
     if (STAGES == 2 && w.head < w.heads)
@@ -248,7 +248,7 @@ __global__ void __launch_bounds__(128) gradient(const __grid_constant__ attentio
         keep[m][0] = keep[m][1] = a.keep;
     }
     put_rows<E, D, MT, CT>(first, scale, x1 + r0 * L, FOR_KEYS ? a.dk : a.dq, b, row, h, limit, a.size, c0);
-    if constexpr (FOR_KEYS) put_rows<E, D, MT, CT>(second, keep, x2 + r0 * L, a.dv, b, row, h, limit, a.size, c0);
+    if constexpr (FOR_KEYS) put_rows<E, D, MT, CT>(second, keep, x2 + r0 * L, a.dv, b, row, h, limit, a.value_size, c0);
 }
 
 /* ── fp32 ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -273,7 +273,7 @@ __global__ void __launch_bounds__(256) gradient_plain(const __grid_constant__ at
     walk w = walk_of<FOR_KEYS, true>(a, b, h, block0, N, N);
     float first[M][D / 16] = {}, second[M][D / 16] = {};
     load_tile<float, D, N, 256>(x1, FOR_KEYS ? a.k : a.q, b, block0, h, limit, a.size);
-    load_tile<float, D, N, 256>(x2, FOR_KEYS ? a.v : a.go, b, block0, h, limit, a.size);
+    load_tile<float, D, N, 256>(x2, FOR_KEYS ? a.v : a.go, b, block0, h, limit, a.value_size);
     for (reach(a, w, b); w.head < w.heads; w.at += N, reach(a, w, b)) {
         __syncthreads(); /* the last tile is done with */
         load_stage<float, D, N, 256, FOR_KEYS>(a, w, y1, y2, columns, b);
@@ -319,7 +319,7 @@ __global__ void __launch_bounds__(256) gradient_plain(const __grid_constant__ at
         keep[r] = a.keep;
     }
     put_rows<D>(first, scale, FOR_KEYS ? a.dk : a.dq, b, block0, h, limit, a.size);
-    if (FOR_KEYS) put_rows<D>(second, keep, a.dv, b, block0, h, limit, a.size);
+    if (FOR_KEYS) put_rows<D>(second, keep, a.dv, b, block0, h, limit, a.value_size);
 }
 
 /* ── launch ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -346,11 +346,13 @@ template <int D> static void launch_plain(const sc_task *t, const attention &a) 
     sc_launch(gradient_plain<D, false>, ceil_of(a.queries, N) * a.heads * a.batch, 256, bytes, SC_STREAM(t), a);
 }
 template <class E> static void launch_for_size(const sc_task *t, const attention &a) {
-    (a.size <= 64 ? launch<E, 64> : a.size <= 128 ? launch<E, 128> : launch<E, 256>)(t, a);
+    int size = wider_size(a);
+    (size <= 64 ? launch<E, 64> : size <= 128 ? launch<E, 128> : launch<E, 256>)(t, a);
 }
 
 SC_KERNEL(attention_grad) {
     attention a = attention_of(task, k);
+    int size = wider_size(a);
     a.dq = rows_of_tensor(task, &k->dq);
     a.dk = rows_of_tensor(task, &k->dk);
     a.dv = rows_of_tensor(task, &k->dv);
@@ -372,6 +374,6 @@ SC_KERNEL(attention_grad) {
         break;
     default:
         sc_launch(row_deltas<float>, blocks, 256, 0, SC_STREAM(task), a);
-        (a.size <= 64 ? launch_plain<64> : a.size <= 128 ? launch_plain<128> : launch_plain<256>)(task, a);
+        (size <= 64 ? launch_plain<64> : size <= 128 ? launch_plain<128> : launch_plain<256>)(task, a);
     }
 }

@@ -19,16 +19,16 @@ enum { SC_CPU_MATMUL_BYTES = 4 << 20 };
 /* The queries and the keys of a tile. */
 enum { SC_CPU_ATTENTION_QUERIES = 64, SC_CPU_ATTENTION_KEYS = 128 };
 
-/* q and o, k and v of a tile; its scores. */
-static inline int64_t sc_cpu_attention_bytes(int64_t head_size, int64_t real) {
+/* q and o, k and v of a tile; its scores. size: of a head of q and k, value_size: of v. */
+static inline int64_t sc_cpu_attention_bytes(int64_t size, int64_t value_size, int64_t real) {
     const int64_t queries = SC_CPU_ATTENTION_QUERIES, keys = SC_CPU_ATTENTION_KEYS;
-    return sc_round_up(((2 * queries + 2 * keys) * head_size + queries * keys) * real, 64);
+    return sc_round_up(((queries + keys) * (size + value_size) + queries * keys) * real, 64);
 }
 
 /* q, go and dq, k and v of a tile; its scores and their gradient; dk and dv of one key head, which has `all` keys. */
-static inline int64_t sc_cpu_attention_grad_bytes(int64_t head_size, int64_t all, int64_t real) {
-    const int64_t queries = SC_CPU_ATTENTION_QUERIES, keys = SC_CPU_ATTENTION_KEYS;
-    return sc_round_up(((3 * queries + 2 * keys + 2 * all) * head_size + 2 * queries * keys) * real, 64);
+static inline int64_t sc_cpu_attention_grad_bytes(int64_t size, int64_t value_size, int64_t all, int64_t real) {
+    const int64_t queries = SC_CPU_ATTENTION_QUERIES, keys = SC_CPU_ATTENTION_KEYS, both = size + value_size;
+    return sc_round_up(((queries + keys + all) * both + queries * size + 2 * queries * keys) * real, 64);
 }
 
 /* int32: the first of `tokens` tokens for each of the table's rows in a slice of `numel` elements, which may begin and

@@ -16,6 +16,7 @@ struct problem {
     int before, after; /* the window; 0: all */
     double softcap;
     bool sinks; /* and a gradient of lse */
+    int E;      /* the head size of v; 0: D */
 };
 
 struct operands {
@@ -35,32 +36,33 @@ static std::string name_of(const problem &c) {
     std::string s = text;
     if (c.before || c.after) s += " window " + std::to_string(c.before) + ":" + std::to_string(c.after);
     if (c.sinks) s += " sinks, dlse";
+    if (c.E) s += " E" + std::to_string(c.E);
     if (c.softcap > 0) s += " softcap " + std::to_string(c.softcap).substr(0, 4);
     return s;
 }
 
+static int value_size(const problem &c) {
+    return c.E ? c.E : c.D;
+}
+
 /* [B, S, H, D] laid out as the case wants. */
-static tensor operand(const problem &c, int rows, int heads) {
-    extents shape = {c.B, rows, heads, c.D};
-    int64_t B = rows * (int64_t)heads * c.D, row = (int64_t)heads * c.D;
+static tensor operand(const problem &c, int rows, int heads, int D) {
+    extents shape = {c.B, rows, heads, D};
+    int64_t B = rows * (int64_t)heads * D, row = (int64_t)heads * D;
     switch (c.how) {
-    case FUSED: return make(c.dtype, shape, {B * 3, row * 3, c.D, 1}, 8);
-    case ODD: return make(c.dtype, shape, {B + rows * 3 + 1, row + 3, c.D, 1}, 1);
-    case HEADS_FIRST: return make(c.dtype, shape, {B, c.D, (int64_t)rows * c.D, 1});
+    case FUSED: return make(c.dtype, shape, {B * 3, row * 3, D, 1}, 8);
+    case ODD: return make(c.dtype, shape, {B + rows * 3 + 1, row + 3, D, 1}, 1);
+    case HEADS_FIRST: return make(c.dtype, shape, {B, D, (int64_t)rows * D, 1});
     default: return make(c.dtype, shape);
     }
 }
 
 static operands make_operands(const problem &c) {
     operands x = {};
-    x.q = operand(c, c.S, c.H);
-    x.k = operand(c, c.T, c.KV);
-    x.v = operand(c, c.T, c.KV);
-    x.o = operand(c, c.S, c.H);
-    x.go = operand(c, c.S, c.H);
-    x.dq = operand(c, c.S, c.H);
-    x.dk = operand(c, c.T, c.KV);
-    x.dv = operand(c, c.T, c.KV);
+    for (tensor *t : {&x.q, &x.dq}) *t = operand(c, c.S, c.H, c.D);
+    for (tensor *t : {&x.k, &x.dk}) *t = operand(c, c.T, c.KV, c.D);
+    for (tensor *t : {&x.v, &x.dv}) *t = operand(c, c.T, c.KV, value_size(c));
+    for (tensor *t : {&x.o, &x.go}) *t = operand(c, c.S, c.H, value_size(c));
     x.lse = make(FP32, {c.B, c.H, c.S});
     x.work = make(BOOL, {(int64_t)c.B * c.H * c.S * 4});
     x.documents = make(INT32, {c.B, c.S});
@@ -148,22 +150,23 @@ static double mask_of(const problem &c, const operands &x, int b, int h, int i, 
 }
 static expected define(const problem &c, const operands &x) {
     expected r;
-    r.o.assign(x.q.x.size(), 0), r.dq = r.o;
-    r.dk.assign(x.k.x.size(), 0), r.dv = r.dk;
+    r.o.assign(x.o.x.size(), 0), r.dq.assign(x.q.x.size(), 0);
+    r.dk.assign(x.k.x.size(), 0), r.dv.assign(x.v.x.size(), 0);
+    int E = value_size(c);
     r.lse.assign((size_t)c.B * c.H * c.S, 0);
     std::vector<double> p(c.T), m(c.T), dp(c.T), slope(c.T);
     for (int b = 0; b < c.B; b++)
         for (int h = 0; h < c.H; h++)
             for (int i = 0; i < c.S; i++) {
                 int kv = h / (c.H / c.KV);
-                size_t at = (((size_t)b * c.S + i) * c.H + h) * c.D;
-                auto row = [&](int j) { return (((size_t)b * c.T + j) * c.KV + kv) * c.D; };
+                size_t head = ((size_t)b * c.S + i) * c.H + h, at = head * c.D, out = head * E;
+                auto row = [&](int j, int size) { return (((size_t)b * c.T + j) * c.KV + kv) * size; };
                 double top = -INFINITY, sum = 0, delta = 0;
                 for (int j = 0; j < c.T; j++) {
                     bool seen = (!c.causal || j <= i) && (!c.before || j > i - c.before) && (!c.after || j < i + c.after) &&
                                 (!c.documents || x.documents.x[b * c.S + i] == x.documents.x[b * c.S + j]);
                     double s = 0;
-                    for (int d = 0; d < c.D; d++) s += x.q.x[at + d] * x.k.x[row(j) + d];
+                    for (int d = 0; d < c.D; d++) s += x.q.x[at + d] * x.k.x[row(j, c.D) + d];
                     double t = c.softcap > 0 ? tanh(s * c.scale / c.softcap) : 0;
                     slope[j] = 1 - t * t;
                     p[j] = !seen ? -INFINITY : c.softcap > 0 ? c.softcap * t : s * c.scale;
@@ -178,20 +181,20 @@ static expected define(const problem &c, const operands &x) {
                 for (int j = 0; j < c.T; j++) {
                     p[j] /= sum > 0 ? sum : 1;
                     dp[j] = 0;
-                    for (int d = 0; d < c.D; d++) {
-                        r.o[at + d] += p[j] * m[j] * x.v.x[row(j) + d];
-                        dp[j] += x.go.x[at + d] * x.v.x[row(j) + d];
+                    for (int d = 0; d < E; d++) {
+                        r.o[out + d] += p[j] * m[j] * x.v.x[row(j, E) + d];
+                        dp[j] += x.go.x[out + d] * x.v.x[row(j, E) + d];
                     }
                 }
-                for (int d = 0; d < c.D; d++) delta += x.go.x[at + d] * r.o[at + d];
+                for (int d = 0; d < E; d++) delta += x.go.x[out + d] * r.o[out + d];
                 if (c.sinks) delta -= x.dlse.x[((size_t)b * c.H + h) * c.S + i];
                 for (int j = 0; j < c.T; j++) {
                     double ds = p[j] * (dp[j] * m[j] - delta) * c.scale * slope[j];
                     for (int d = 0; d < c.D; d++) {
-                        r.dq[at + d] += ds * x.k.x[row(j) + d];
-                        r.dk[row(j) + d] += ds * x.q.x[at + d];
-                        r.dv[row(j) + d] += p[j] * m[j] * x.go.x[at + d];
+                        r.dq[at + d] += ds * x.k.x[row(j, c.D) + d];
+                        r.dk[row(j, c.D) + d] += ds * x.q.x[at + d];
                     }
+                    for (int d = 0; d < E; d++) r.dv[row(j, E) + d] += p[j] * m[j] * x.go.x[out + d];
                 }
             }
     return r;
@@ -328,6 +331,17 @@ static const problem problems[] = {
     {BF16, 1, 90, 90, 2, 2, 256, true, true, 0, 0.0625, PLAIN, 33, 0, 0, true},
     {FP32, 1, 150, 70, 2, 1, 64, false, false, 0.1, 0.3, PLAIN, 20, 5, 0, true},
     {FP32, 2, 80, 80, 4, 4, 128, true, false, 0, 0.088, FUSED, 0, 0, 2, true},
+    /* heads of k and of v of two sizes; causal where there are more or fewer queries than keys */
+    {BF16, 1, 150, 150, 4, 2, 192, true, false, 0, 0.072, PLAIN, 0, 0, 0, false, 128},
+    {FP16, 2, 100, 100, 2, 1, 40, false, true, 0.2, 0.15, ODD, 0, 0, 0, false, 64},
+    {BF16, 1, 90, 200, 2, 2, 64, false, false, 0, 0.125, FUSED, 30, 70, 2, true, 120},
+    {FP32, 1, 100, 100, 2, 1, 96, true, true, 0.1, 0.1, HEADS_FIRST, 0, 0, 0, true, 33},
+    {FP32, 1, 70, 70, 2, 2, 20, false, false, 0, 0.2, PLAIN, 0, 0, 0, false, 200},
+    {BF16, 1, 200, 70, 2, 1, 64, true, false, 0, 0.125, PLAIN},
+    {FP16, 1, 70, 200, 2, 1, 128, true, false, 0.1, 0.088, FUSED},
+    {BF16, 1, 200, 70, 2, 1, 64, true, false, 0, 0.125, PLAIN, 150, 0, 2, true, 32},
+    {FP32, 1, 150, 70, 2, 1, 64, true, false, 0, 0.125, PLAIN},
+    {FP32, 1, 70, 150, 2, 1, 64, true, false, 0.1, 0.125, PLAIN, 20, 0},
 };
 static const problem larger[] = {
     {BF16, 2, 1024, 1024, 4, 2, 64, true, false, 0, 0.125, FUSED},
@@ -340,6 +354,9 @@ static const problem larger[] = {
     {BF16, 1, 1500, 1500, 4, 2, 256, true, false, 0, 0.0625, PLAIN, 400, 0, 50},
     {FP16, 2, 1000, 1000, 4, 4, 64, false, true, 0.1, 0.125, PLAIN, 200, 100, 30},
     {BF16, 1, 2000, 2000, 8, 1, 64, true, false, 0, 0.125, PLAIN, 128, 0, 0, true},
+    {BF16, 1, 1000, 1000, 8, 8, 192, true, false, 0, 0.072, PLAIN, 0, 0, 0, false, 128},
+    {BF16, 1, 1000, 600, 4, 2, 128, true, false, 0, 0.088, FUSED},
+    {BF16, 1, 600, 1000, 4, 2, 128, true, false, 0, 0.088, FUSED},
 };
 
 /* ── timing ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -347,9 +364,11 @@ static const problem larger[] = {
 #ifndef SC_EMULATE
 static void time_case(const problem &c) {
     operands x = {};
-    extents rows = {c.B, c.S, c.H, c.D}, keys = {c.B, c.T, c.KV, c.D};
-    for (tensor *t : {&x.q, &x.o, &x.go, &x.dq}) *t = noise(c.dtype, rows);
-    for (tensor *t : {&x.k, &x.v, &x.dk, &x.dv}) *t = noise(c.dtype, keys);
+    int E = value_size(c);
+    for (tensor *t : {&x.q, &x.dq}) *t = noise(c.dtype, {c.B, c.S, c.H, c.D});
+    for (tensor *t : {&x.o, &x.go}) *t = noise(c.dtype, {c.B, c.S, c.H, E});
+    for (tensor *t : {&x.k, &x.dk}) *t = noise(c.dtype, {c.B, c.T, c.KV, c.D});
+    for (tensor *t : {&x.v, &x.dv}) *t = noise(c.dtype, {c.B, c.T, c.KV, E});
     x.lse = noise(FP32, {c.B, c.H, c.S});
     x.work = noise(BOOL, {(int64_t)c.B * c.H * c.S * 4});
     x.record = noise(BOOL, {(int64_t)sizeof(sc_record)});
@@ -358,9 +377,9 @@ static void time_case(const problem &c) {
     run(forward, backward);
     double f = milliseconds(stream, [&] { sc_k_attention(&forward); }),
            b = milliseconds(stream, [&] { sc_k_attention_grad(&backward); });
-    double flops = 4.0 * c.B * c.H * c.S * c.T * c.D * (c.causal ? 0.5 : 1);
+    double pairs = (double)c.B * c.H * c.S * c.T * (c.causal ? 0.5 : 1);
     printf("%-60s forward %8.3f ms %6.1f TFLOP/s   backward %8.3f ms %6.1f TFLOP/s\n", name_of(c).c_str(), f,
-           flops / f / 1e9, b, 2.5 * flops / b / 1e9);
+           2 * pairs * (c.D + E) / f / 1e9, b, 2 * pairs * (3 * c.D + 2 * E) / b / 1e9);
     release_operands(x);
 }
 static void bench() {
@@ -379,6 +398,7 @@ static void bench() {
         {BF16, 1, 8192, 8192, 32, 8, 128, true, false, 0, 0.088, PLAIN, 0, 0, 50},
         {BF16, 1, 8192, 8192, 16, 8, 256, true, false, 0, 0.0625, PLAIN, 4096, 0, 50},
         {BF16, 1, 8192, 8192, 64, 8, 64, true, false, 0, 0.125, PLAIN, 128, 0, 0},
+        {BF16, 1, 8192, 8192, 16, 16, 192, true, false, 0, 0.072, PLAIN, 0, 0, 0, false, 128},
     };
     for (const problem &p : c) time_case(p);
 }

@@ -342,7 +342,8 @@ function model:forward(tokens)
   local h = x:reshape(2, 8, 2, 8)
   x = nn.attention { q = h, k = h, v = h, scale = 0.25 }:reshape(2, 8, 16)
   h = nn.attention { q = h, k = h, v = h, causal = true, window = { 3, 0 }, softcap = 50 }
-  h = nn.attention { q = h, k = h, v = h, window = { math.huge, 2 } }
+  h = nn.attention { q = h, k = h, v = nn.slice(h, 3, 0, 4), window = { math.huge, 2 } }
+  h = nn.concat({ h, h }, 3)
   x = x + h:reshape(2, 8, 16)
   return self.out(x)
 end
@@ -358,7 +359,7 @@ return nn.training {
     open(model, "w").write(other)
     shardc("build", model, "--sources", "-o", path)
     line = re.search(r'\.unproven = "(.*?)",\n', open(path + ".c").read())[1]
-    check(line == "heads 2 of 8, scale of attention 0.25, window full and { 3, 0 } and { all, 2 }, softcap 50, eps 0.1 and 0.01 and 0.001 and 0.0001 and 2 more", line)
+    check(line == "heads 2 of 8 and 2 of 8 with values of 4, scale of attention 0.25, window full and { 3, 0 } and { all, 2 }, softcap 50, eps 0.1 and 0.01 and 0.001 and 0.0001 and 2 more", line)
 
 
 def test_exported_dtypes():

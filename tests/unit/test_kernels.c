@@ -466,7 +466,7 @@ Test(kernels, embedding) {
 /* ── attention, rope ─────────────────────────────────────────────────────────────────────────────────────────────────
  */
 typedef struct {
-    int64_t batch, queries, keys, heads, kv_heads, size;
+    int64_t batch, queries, keys, heads, kv_heads, size, value_size;
     int causal, documents;
     double p;
 } attention_case;
@@ -495,12 +495,13 @@ static void reference_free(reference r) {
 static void reference_head(const attention_case *c, sc_tensor *t, int64_t b, int64_t h, double scale, reference r,
                            reference off) {
     sc_tensor *q = &t[0], *k = &t[1], *v = &t[2], *doc = &t[3], *go = &t[4];
-    int64_t D = c->size, group = c->heads / c->kv_heads, kv = h / group;
+    int64_t D = c->size, E = c->value_size, group = c->heads / c->kv_heads, kv = h / group;
     double u = unit_roundoff, over_keys = sum_error(c->keys + 2), over_queries = sum_error(group * c->queries + 2);
     double *p = malloc((size_t)c->keys * 8), *dp = malloc((size_t)c->keys * 8);
     double *off_p = malloc((size_t)c->keys * 8), *off_dp = malloc((size_t)c->keys * 8); /* off_p: relative */
     for (int64_t i = 0; i < c->queries; i++) {
         int64_t qi = ((b * c->queries + i) * c->heads + h) * D, row = (b * c->heads + h) * c->queries + i;
+        int64_t oi = qi / D * E;
         double sum = 0, most = -INFINITY, least = INFINITY, delta = 0, off_delta = 0, worst = 0;
         for (int64_t j = 0; j < c->keys; j++) {
             int64_t kj = ((b * c->keys + j) * c->kv_heads + kv) * D;
@@ -522,25 +523,25 @@ static void reference_head(const attention_case *c, sc_tensor *t, int64_t b, int
         r.lse[row] = lse;
         off.lse[row] = worst + power + over_keys + 4 * u * (fabs(most) + log(sum));
         for (int64_t j = 0; j < c->keys; j++) {
-            int64_t kj = ((b * c->keys + j) * c->kv_heads + kv) * D;
+            int64_t vj = ((b * c->keys + j) * c->kv_heads + kv) * E;
             double m = dropped(c, b, h, i, j);
             p[j] = exp(p[j] - most) / sum;
             dp[j] = 0, off_dp[j] = 0;
             double off_softmax = off_p[j] + worst + 2 * power + 2 * over_keys;
             off_p[j] += off.lse[row] + power;
-            for (int64_t e = 0; e < D; e++) {
-                double x = m * val(go, qi + e) * val(v, kj + e);
-                r.o[qi + e] += p[j] * m * val(v, kj + e);
-                off.o[qi + e] += p[j] * m * fabs(val(v, kj + e)) * off_softmax;
-                r.dv[kj + e] += p[j] * m * val(go, qi + e);
-                off.dv[kj + e] += p[j] * m * fabs(val(go, qi + e)) * (off_p[j] + over_queries);
-                dp[j] += x, off_dp[j] += sum_error(D + 1) * fabs(x);
+            for (int64_t e = 0; e < E; e++) {
+                double x = m * val(go, oi + e) * val(v, vj + e);
+                r.o[oi + e] += p[j] * m * val(v, vj + e);
+                off.o[oi + e] += p[j] * m * fabs(val(v, vj + e)) * off_softmax;
+                r.dv[vj + e] += p[j] * m * val(go, oi + e);
+                off.dv[vj + e] += p[j] * m * fabs(val(go, oi + e)) * (off_p[j] + over_queries);
+                dp[j] += x, off_dp[j] += sum_error(E + 1) * fabs(x);
             }
             delta += p[j] * dp[j];
         }
-        for (int64_t e = 0; e < D; e++) { /* the kernel takes delta from o as it is stored */
-            double size = fabs(val(go, qi + e)), o = fabs(r.o[qi + e]);
-            off_delta += size * (o * (sum_error(D) + stored(go->dtype)) + off.o[qi + e]);
+        for (int64_t e = 0; e < E; e++) { /* the kernel takes delta from o as it is stored */
+            double size = fabs(val(go, oi + e)), o = fabs(r.o[oi + e]);
+            off_delta += size * (o * (sum_error(E) + stored(go->dtype)) + off.o[oi + e]);
         }
         for (int64_t j = 0; j < c->keys; j++) {
             int64_t kj = ((b * c->keys + j) * c->kv_heads + kv) * D;
@@ -562,25 +563,27 @@ static void check_all(const sc_tensor *t, const double *expected, const double *
 }
 
 static void check_attention(int d, attention_case c) {
-    int64_t nq = c.batch * c.queries * c.heads * c.size, nk = c.batch * c.keys * c.kv_heads * c.size,
-            rows = c.heads * c.size;
+    int64_t wider = c.size > c.value_size ? c.size : c.value_size, nq = c.batch * c.queries * c.heads * wider,
+            nk = c.batch * c.keys * c.kv_heads * wider, rows = c.heads * c.size, E = c.value_size;
     double scale = 1 / sqrt((double)c.size);
     /* q strided as a slice of a fused projection, k and v with [B,H,T,D] memory */
     sc_tensor q = filled(
         tensor(d, 4, LIST(c.batch, c.queries, c.heads, c.size), LIST(c.queries * 3 * rows, 3 * rows, c.size, 1)), 2, 0);
     int64_t *kv_shape = LIST(c.batch, c.keys, c.kv_heads, c.size);
     int64_t *kv_stride = LIST(c.kv_heads * c.keys * c.size, c.size, c.keys * c.size, 1);
-    sc_tensor k = filled(tensor(d, 4, kv_shape, kv_stride), 2, 0), v = filled(tensor(d, 4, kv_shape, kv_stride), 1, 0);
+    int64_t *v_shape = LIST(c.batch, c.keys, c.kv_heads, E),
+            *v_stride = LIST(c.kv_heads * c.keys * E, E, c.keys * E, 1);
+    sc_tensor k = filled(tensor(d, 4, kv_shape, kv_stride), 2, 0), v = filled(tensor(d, 4, v_shape, v_stride), 1, 0);
     sc_tensor doc = integers(T_(INT32, c.batch, c.keys), 0, 1),
-              go = filled(T_(d, c.batch, c.queries, c.heads, c.size), 1, 0);
+              go = filled(T_(d, c.batch, c.queries, c.heads, E), 1, 0);
     for (int64_t i = 0; i < c.batch * c.keys; i++)
         ((int32_t *)doc.p)[i] = (int32_t)(i % c.keys / 50 + (i / c.keys) * (i % 2));
-    sc_tensor o = T_(d, c.batch, c.queries, c.heads, c.size), lse = T_(SC_REAL, c.batch, c.heads, c.queries);
+    sc_tensor o = T_(d, c.batch, c.queries, c.heads, E), lse = T_(SC_REAL, c.batch, c.heads, c.queries);
     sc_tensor dq = T_(d, c.batch, c.queries, c.heads, c.size), dk = T_(d, c.batch, c.keys, c.kv_heads, c.size),
-              dv = T_(d, c.batch, c.keys, c.kv_heads, c.size);
+              dv = T_(d, c.batch, c.keys, c.kv_heads, E);
     int64_t real_size = sizeof(real);
-    sc_tensor w = workspace(3 * sc_cpu_attention_bytes(c.size, real_size));
-    sc_tensor wb = workspace(3 * sc_cpu_attention_grad_bytes(c.size, c.keys, real_size));
+    sc_tensor w = workspace(3 * sc_cpu_attention_bytes(c.size, E, real_size));
+    sc_tensor wb = workspace(3 * sc_cpu_attention_grad_bytes(c.size, E, c.keys, real_size));
     sc_tensor documents = c.documents ? doc : absent;
     run(attention, .o = o, .lse = lse, .q = q, .k = k, .v = v, .documents = documents, .work = w, .causal = c.causal,
         .key = 555, .scale = scale, .dropout = c.p);
@@ -603,13 +606,15 @@ static void check_attention(int d, attention_case c) {
 
 Test(kernels, attention) {
     FOR_DTYPES {
-        check_attention(d, (attention_case){2, 67, 67, 4, 4, 24, 1, 0, 0});
-        check_attention(d, (attention_case){1, 150, 150, 4, 2, 16, 1, 0, 0.25});
-        check_attention(d, (attention_case){2, 40, 135, 2, 1, 9, 0, 0, 0.1});
-        check_attention(d, (attention_case){2, 201, 201, 2, 2, 8, 1, 1, 0});
-        check_attention(d, (attention_case){1, 130, 130, 3, 1, 33, 0, 1, 0.5});
-        check_attention(d, (attention_case){1, 5, 1, 2, 2, 64, 0, 0, 0});
-        check_attention(d, (attention_case){1, 70, 20, 1, 1, 4, 1, 0, 0});
+        check_attention(d, (attention_case){2, 67, 67, 4, 4, 24, 24, 1, 0, 0});
+        check_attention(d, (attention_case){1, 150, 150, 4, 2, 16, 16, 1, 0, 0.25});
+        check_attention(d, (attention_case){2, 40, 135, 2, 1, 9, 9, 0, 0, 0.1});
+        check_attention(d, (attention_case){2, 201, 201, 2, 2, 8, 8, 1, 1, 0});
+        check_attention(d, (attention_case){1, 130, 130, 3, 1, 33, 33, 0, 1, 0.5});
+        check_attention(d, (attention_case){1, 5, 1, 2, 2, 64, 64, 0, 0, 0});
+        check_attention(d, (attention_case){1, 70, 20, 1, 1, 4, 4, 1, 0, 0});
+        check_attention(d, (attention_case){2, 20, 140, 4, 2, 24, 16, 1, 0, 0.1});
+        check_attention(d, (attention_case){1, 130, 130, 2, 2, 9, 20, 0, 1, 0});
     }
 }
 

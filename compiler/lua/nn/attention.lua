@@ -25,9 +25,9 @@ local function need_window(window)
   return { side(window[1]), side(window[2]) }
 end
 
--- softmax(scale · q·kᵀ)·v of q [B,S,H,D] and k, v [B,T,Hkv,D], as scaled_dot_product_attention, which has heads before
--- positions. The result is [B,S,H,D]. H is a multiple of Hkv. causal: false. scale: 1/sqrt(D). dropout: 0, and 0
--- outside of training. window = { left, right }: position i attends to i - left .. i + right only; math.huge: to all on
+-- softmax(scale · q·kᵀ)·v of q [B,S,H,D], k [B,T,Hkv,D] and v [B,T,Hkv,E], as scaled_dot_product_attention, which has
+-- heads before positions. The result is [B,S,H,E]. H is a multiple of Hkv. causal: false; true: position i of q attends
+-- to positions 0 .. i of k, also where S and T differ. scale: 1/sqrt(D). dropout: 0, and 0 outside of training. window = { left, right }: position i attends to i - left .. i + right only; math.huge: to all on
 -- that side. softcap = c: scores are c tanh(score / c), as in Gemma 2; none. sinks [H]: a score of each head that every
 -- position has besides, whose value is 0, as in GPT-OSS. lse = true: a second result, fp32 [B,H,S], the logarithm of the
 -- sum of e^score. documents: int32 [B,S]; a position attends only to those with its number. document_length: how
@@ -41,8 +41,8 @@ function nn.attention(options)
     end
   end
   local sq, sk, sv = q.shape, k.shape, v.shape
-  if sq[1] ~= sk[1] or sq[4] ~= sk[4] or not same_sizes(sk, sv) or sq[3] % sk[3] ~= 0 then
-    fail(nil, "attention: q %s, k %s, v %s do not fit: k and v are [batch,T,heads,width] with q's batch and width, and q's heads a multiple of theirs",
+  if sq[1] ~= sk[1] or sq[4] ~= sk[4] or not same_sizes({ sk[1], sk[2], sk[3] }, { sv[1], sv[2], sv[3] }) or sq[3] % sk[3] ~= 0 then
+    fail(nil, "attention: q %s, k %s, v %s do not fit: k and v are [batch,T,heads,width] with q's batch, k has q's width, and q's heads are a multiple of theirs",
       tostring(q), tostring(k), tostring(v))
   end
   local p = need_probability("attention", options.dropout or 0)
