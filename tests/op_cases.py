@@ -170,7 +170,7 @@ def model_file(file, folder):
 
 
 # ── what several rows use ────────────────────────────────────────────────────────────────────────────────────────────────
-def torch_attention(q, k, v, causal=False, scale=None, documents=None, window=None, softcap=None, sinks=None, lse=False):
+def torch_attention(q, k, v, causal=False, scale=None, documents=None, window=None, softcap=None, sinks=None, lse=False, bias=None):
     """q [B,S,H,D], k and v [B,T,Hkv,D], as shardc lays them out. A row that sees no key gives zeros."""
     import torch
     q, k, v = (t.transpose(1, 2) for t in (q, k, v))
@@ -182,7 +182,8 @@ def torch_attention(q, k, v, causal=False, scale=None, documents=None, window=No
         seen = seen & (documents[:, :, None] == documents[:, None, :])[:, None]
     score = q @ k.transpose(-1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale)
     score = softcap * torch.tanh(score / softcap) if softcap else score
-    most = score.detach().amax(-1, True)
+    score = score if bias is None else score + bias
+    most = score.detach().amax(-1, True).clamp(min=-1e30)
     power = (score - most).exp() * seen
     total = power.sum(-1, True) + (0 if sinks is None else (sinks[:, None, None] - most).exp())
     o = (power / total.clamp(min=1e-30) @ v).transpose(1, 2)
@@ -301,6 +302,25 @@ case("attention_causal_few_keys", q=(2, 9, 2, 6), k=(2, 5, 2, 6), v=(2, 5, 2, 6)
 case("attention_widths_everything", **{**QKV, "v": (2, 8, 2, 9)}, s=(4,), large={**LONG, "v": (2, 70, 2, 40)}, lua="""
 return nn.attention { q = q, k = k, v = v, causal = true, window = { 5, 0 }, softcap = 2, sinks = s, dropout = 0.2, lse = true }
 """)
+# biases: of each score; one for all samples and queries; one for all heads and keys; a row of -inf alone; beside all else
+case("attention_bias", **QKV, b=(2, 4, 8, 8), large={**LONG, "b": (2, 4, 70, 70)}, lua="nn.attention { q = q, k = k, v = v, causal = true, bias = b }",
+     torch=lambda q, k, v, b: torch_attention(q, k, v, causal=True, bias=b))
+case("attention_bias_of_heads", q=(2, 5, 4, 6), k=(2, 9, 2, 6), v=(2, 9, 2, 6), b=(1, 4, 1, 9),
+     large={"q": (2, 150, 4, 16), "k": (2, 200, 2, 16), "v": (2, 200, 2, 16), "b": (1, 4, 1, 200)},
+     lua="nn.attention { q = q, k = k, v = v, bias = b, softcap = 2 }", torch=lambda q, k, v, b: torch_attention(q, k, v, bias=b, softcap=2))
+case("attention_bias_of_rows", **QKV, b=(2, 1, 8, 1), c=(1, 1, 8, 8), s=(4,), large={**LONG, "b": (2, 1, 70, 1), "c": (1, 1, 70, 70)}, lua="""
+local o = nn.attention { q = q, k = k, v = v, bias = b, sinks = s, window = { 3, 2 } }
+return nn.attention { q = o, k = k, v = v, bias = c, lse = true }
+""", torch=lambda q, k, v, b, c, s: torch_attention(torch_attention(q, k, v, bias=b, sinks=s, window=(3, 2)), k, v, bias=c, lse=True))
+case("attention_bias_masks", **QKV, lua="""
+local hidden = nn.ge(tokens:reshape(2, 1, 8, 1) + tokens:reshape(2, 1, 1, 8), 9)
+return nn.attention { q = q, k = k, v = v, bias = nn.where(hidden, -math.huge, 0) }
+""", torch=lambda q, k, v, tokens: torch_attention(q, k, v, bias=T().zeros(2, 1, 8, 8, dtype=q.dtype).masked_fill(
+    (tokens[:, :, None] + tokens[:, None, :] >= 9)[:, None], -math.inf)))
+case("attention_bias_everything", **{**QKV, "v": (2, 8, 2, 9)}, b=(1, 4, 8, 8), s=(4,), lua="""
+return nn.attention { q = q, k = k, v = v, causal = true, window = { 5, 0 }, softcap = 2, bias = b, sinks = s, documents = documents, lse = true }
+""", torch=lambda q, k, v, b, s, documents: torch_attention(q, k, v, causal=True, window=(5, 0), softcap=2, bias=b, sinks=s, documents=documents, lse=True))
+case("attention_bias_dropout", **QKV, b=(1, 4, 8, 8), large={**LONG, "b": (1, 4, 70, 70)}, lua="nn.attention { q = q, k = k, v = v, bias = b, dropout = 0.3 }")
 case("attention_documents", **QKV, lua="nn.attention { q = q, k = k, v = v, causal = true, documents = documents }",
      torch=lambda q, k, v, documents: torch_attention(q, k, v, causal=True, documents=documents))
 case("attention_window", **QKV, large=LONG, lua="nn.attention { q = q, k = k, v = v, causal = true, window = { 2, 0 } }",

@@ -49,13 +49,13 @@ Value *rule_zeros_like(Builder *b,
                        const Value *v);        /* of its dtype and shape: the gradient of a result that nobody used */
 Cost rule_traffic(const Op *op, double flops); /* all operands read, all results written */
 typedef struct {
-    const Value *q, *k, *v, *documents, *sinks, *dlse; /* from documents on NULL where there are none */
+    const Value *q, *k, *v, *bias, *documents, *sinks, *dlse; /* from bias on NULL where there are none */
     int64_t document_length;
     double dropout, softcap;
     bool causal;
     int64_t left, right; /* keys before and after a query that it sees; -1: all */
 } Attention;
-Attention rule_attention(const Op *op); /* what attention and attention_grad both have */
+Attention rule_attention(const Op *op); /* what attention and its gradients have */
 /* CUDA: is it cuDNN's, as attention_cudnn.h has it? Else kernels of our own compute it. */
 bool rule_attention_is_cudnn(const Op *op);
 void rule_assume_documents(Op *op, int64_t length);               /* of an attention: documents of so many tokens */

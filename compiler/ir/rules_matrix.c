@@ -211,9 +211,12 @@ Attention rule_attention(const Op *op) {
     return (Attention){.q = OPERAND_OF(op, q),
                        .k = OPERAND_OF(op, k),
                        .v = OPERAND_OF(op, v),
+                       .bias = OPERAND_OF(op, bias),
                        .documents = OPERAND_OF(op, documents),
                        .sinks = op->kind == OP_attention ? op->attention.sinks : NULL,
-                       .dlse = op->kind == OP_attention_grad ? op->attention_grad.dlse : NULL,
+                       .dlse = op->kind == OP_attention_grad        ? op->attention_grad.dlse
+                               : op->kind == OP_attention_bias_grad ? op->attention_bias_grad.dlse
+                                                                    : NULL,
                        .document_length = INT_OF(op, document_length),
                        .dropout = FLOAT_OF(op, dropout),
                        .softcap = FLOAT_OF(op, softcap),
@@ -231,7 +234,7 @@ void rule_assume_documents(Op *op, int64_t length) {
 }
 
 int64_t rule_document_length(const Op *op, const Value *operand) {
-    bool attends = op->kind == OP_attention || op->kind == OP_attention_grad;
+    bool attends = op->kind == OP_attention || op->kind == OP_attention_grad || op->kind == OP_attention_bias_grad;
     return attends && operand && rule_attention(op).documents == operand ? cost_attention(op).document_length : 0;
 }
 
@@ -240,12 +243,24 @@ bool rule_attention_is_cudnn(const Op *op) {
     int64_t size = x.q->shape[3], queries = x.q->shape[1], keys = x.k->shape[1];
     return dtype_size(x.q->dtype) == 2 && size % 8 == 0 && size <= 256 && x.v->shape[3] == size && queries >= 64 &&
            keys >= 64 && (!x.causal || queries == keys) && !x.documents && !(x.dropout > 0) && !(x.softcap > 0) &&
-           !has_window(x) && !x.sinks && !x.dlse;
+           !has_window(x) && !x.sinks && !x.dlse && !x.bias;
 }
 
 static const char *qkv_str(Graph *g, const Value *q, const Value *k, const Value *v) {
     return arena_printf(g->arena, "q %s, k %s, v %s", value_str(g->arena, q), value_str(g->arena, k),
                         value_str(g->arena, v));
+}
+
+static void check_bias(Graph *g, const Op *op, Attention x) {
+    const Value *q = x.q, *k = x.k, *bias = x.bias;
+    const int64_t scores[] = {q->shape[0], q->shape[2], q->shape[1], k->shape[1]};
+    bool fits = bias->dims == 4;
+    for (int i = 0; i < 4 && fits; i++) fits = bias->shape[i] == 1 || bias->shape[i] == scores[i];
+    rule_need_float(g, op, bias, "the bias");
+    if (!fits)
+        rule_fail(g, op, "bias %s with q %s, k %s: it must be [%lld,%lld,%lld,%lld], each 1 where it is one for all",
+                  value_str(g->arena, bias), value_str(g->arena, q), value_str(g->arena, k), (long long)scores[0],
+                  (long long)scores[1], (long long)scores[2], (long long)scores[3]);
 }
 
 static void check_attention(Graph *g, const Op *op, Attention x) {
@@ -275,6 +290,7 @@ static void check_attention(Graph *g, const Op *op, Attention x) {
     if (x.sinks && (x.sinks->dtype != rule_stat_dtype(q->dtype) || value_numel(x.sinks) != q->shape[2]))
         rule_fail(g, op, "sinks %s with q %s: there must be %lld, a score a head, in %s", value_str(g->arena, x.sinks),
                   value_str(g->arena, q), (long long)q->shape[2], dtype_name(rule_stat_dtype(q->dtype)));
+    if (x.bias) check_bias(g, op, x);
     if (!d) return;
     rule_need_int32(g, op, d, "the documents");
     if (d->dims != 2 || d->shape[0] != q->shape[0] || d->shape[1] != q->shape[1])
@@ -307,18 +323,30 @@ static Value *grad_sinks(Builder *b, const Op *op, Value *g, Value *dlse) {
     return build_reshape(b, build_sum_to(b, build_two(b, OP_mul, p, each), 3, heads), 1, &s[2]);
 }
 
+static Value *grad_bias(Builder *b, const Op *op, Value *g, Value *dlse) {
+    return BUILD(b, attention_bias_grad, .g = g, .q = op->attention.q, .k = op->attention.k, .v = op->attention.v,
+                 .o = op->attention.o, .lse = op->attention.lse, .documents = op->attention.documents, .dlse = dlse,
+                 .bias = op->attention.bias, .causal = op->attention.causal, .before = op->attention.before,
+                 .after = op->attention.after, .softcap = op->attention.softcap, .key = op->attention.key,
+                 .document_length = op->attention.document_length, .scale = op->attention.scale,
+                 .dropout = op->attention.dropout)
+        ->attention_bias_grad.dbias;
+}
+
 void grad_attention(Builder *b, Op *op, OpParts *d) {
     Value *g = d->attention.o ? d->attention.o : rule_zeros_like(b, op->attention.o), *dlse = d->attention.lse;
-    const Op *grad = BUILD(b, attention_grad, .g = g, .q = op->attention.q, .k = op->attention.k, .v = op->attention.v,
-                           .o = op->attention.o, .lse = op->attention.lse, .documents = op->attention.documents,
-                           .dlse = dlse, .causal = op->attention.causal, .before = op->attention.before,
-                           .after = op->attention.after, .softcap = op->attention.softcap, .key = op->attention.key,
-                           .document_length = op->attention.document_length, .scale = op->attention.scale,
-                           .dropout = op->attention.dropout);
+    const Op *grad =
+        BUILD(b, attention_grad, .g = g, .q = op->attention.q, .k = op->attention.k, .v = op->attention.v,
+              .o = op->attention.o, .lse = op->attention.lse, .documents = op->attention.documents, .dlse = dlse,
+              .bias = op->attention.bias, .causal = op->attention.causal, .before = op->attention.before,
+              .after = op->attention.after, .softcap = op->attention.softcap, .key = op->attention.key,
+              .document_length = op->attention.document_length, .scale = op->attention.scale,
+              .dropout = op->attention.dropout);
     d->attention.q = grad->attention_grad.dq;
     d->attention.k = grad->attention_grad.dk;
     d->attention.v = grad->attention_grad.dv;
     if (op->attention.sinks) d->attention.sinks = grad_sinks(b, op, g, dlse);
+    if (op->attention.bias) d->attention.bias = grad_bias(b, op, g, dlse);
 }
 
 void infer_attention_grad(Graph *g, Op *op) {
@@ -327,6 +355,13 @@ void infer_attention_grad(Graph *g, Op *op) {
     rule_out_like(g, op, &op->attention_grad.dq, x.q);
     rule_out_like(g, op, &op->attention_grad.dk, x.k);
     rule_out_like(g, op, &op->attention_grad.dv, x.v);
+}
+
+void infer_attention_bias_grad(Graph *g, Op *op) {
+    const Value *bias = op->attention_bias_grad.bias;
+    check_attention(g, op, rule_attention(op));
+    rule_out(g, op, &op->attention_bias_grad.dbias, rule_wider(op->attention_bias_grad.dtype, bias->dtype), 4,
+             bias->shape);
 }
 
 /* Keys that a query sees, in the mean over `queries` of them: of keys i - left to i + right those that there are. */
@@ -344,10 +379,10 @@ static double widest(Attention x, double queries, double keys) {
     return 1 + (x.left < 0 ? queries : (double)x.left) + (x.causal ? 0 : x.right < 0 ? keys : (double)x.right);
 }
 
-/* Two products forward, five backward, of which three are as deep as q and k, the others as v; causal attention has
- * half of the pairs where there are as many queries as keys. A query has the keys of its window, or of its document,
- * which is as long as document_length says, or as the row; so has the kernel's key. Variants: "own" of 16-bit operands
- * that cuDNN does not compute. */
+/* Two products forward and for a bias's gradient, five backward, of which three are as deep as q and k, the others as
+ * v; causal attention has half of the pairs where there are as many queries as keys. A query has the keys of its
+ * window, or of its document, which is as long as document_length says, or as the row; so has the kernel's key.
+ * Variants: "own" of 16-bit operands that cuDNN does not compute. */
 Cost cost_attention(const Op *op) {
     Attention x = rule_attention(op);
     bool backward = op->kind == OP_attention_grad, causal = x.causal;
@@ -364,12 +399,13 @@ Cost cost_attention(const Op *op) {
     Cost c = rule_traffic(op, (backward ? 10 : 4) * pairs * product_size);
     c.model_flops = (backward ? 8 : 4) * pairs * mean_size;
     c.model_flops_full = (backward ? 8 : 4) * (batch * heads * queries * all) * mean_size;
+    if (op->kind == OP_attention_bias_grad) c.model_flops = c.model_flops_full = pairs; /* the rest is done again */
     bool own = dtype_size(x.q->dtype) == 2 && !rule_attention_is_cudnn(op);
     bool more = x.sinks || x.dlse; /* takes as long as a window over the whole row */
-    snprintf(c.variant, sizeof c.variant, "%s%s%s%s%s%s%s%s%s", dtype_name(x.q->dtype), own ? " own" : "",
+    snprintf(c.variant, sizeof c.variant, "%s%s%s%s%s%s%s%s%s%s", dtype_name(x.q->dtype), own ? " own" : "",
              causal ? " causal" : "", x.documents ? " documents" : "", x.dropout > 0 ? " dropout" : "",
              has_window(x) || more ? " window" : "", x.softcap > 0 ? " softcap" : "", more ? " sinks" : "",
-             size != value_size ? " widths" : "");
+             x.bias ? " bias" : "", size != value_size ? " widths" : "");
     double reach = has_window(x) ? fmin(keys, widest(x, queries, keys)) : keys;
     memcpy(c.key, (double[]){batch, heads, key_heads, queries, reach, fmax(size, value_size)}, 6 * sizeof *c.key);
     c.nkey = 6;

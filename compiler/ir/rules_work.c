@@ -52,6 +52,8 @@ int64_t work_attention(const Op *op, const Machine *m) {
     }
     int64_t real = dtype_size(m->wide ? FP64 : rule_stat_dtype(q->dtype));
     int64_t size = q->shape[3], value_size = x.v->shape[3];
+    if (op->kind == OP_attention_bias_grad)
+        return m->threads * sc_cpu_attention_bias_grad_bytes(size, value_size, real);
     return m->threads * (backward ? sc_cpu_attention_grad_bytes(size, value_size, k->shape[1], real)
                                   : sc_cpu_attention_bytes(size, value_size, real));
 }

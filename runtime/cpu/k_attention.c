@@ -65,6 +65,15 @@ void attention_cap(const attention *a, int64_t cols, real *score, real *slope) {
     }
 }
 
+void attention_bias(const attention *a, int64_t b, int64_t h, int64_t i, int64_t j0, int64_t cols, real *score) {
+    const int64_t *shape = a->bias->shape, *stride = a->bias->stride;
+    int64_t at = (shape[0] > 1) * b * stride[0] + (shape[1] > 1) * h * stride[1] + (shape[2] > 1) * i * stride[2];
+    int64_t step = shape[3] > 1 ? stride[3] : 0;
+    real bias[KEYS];
+    sc_load(bias, a->bias, at + j0 * step, step, cols);
+    for (int64_t j = 0; j < cols; j++) score[j] += bias[j];
+}
+
 void attention_mask(const attention *a, int64_t b, int64_t i, int64_t j0, int64_t cols, real *score) {
     for (int64_t j = sc_max(0, i + a->right + 1 - j0); j < cols; j++) score[j] = -(real)INFINITY;
     for (int64_t j = 0; j < sc_min(cols, i - a->left - j0); j++) score[j] = -(real)INFINITY;
@@ -120,6 +129,7 @@ static void forward_tile(const sc_task *task, const attention *a, panels *p, int
         for (int64_t r = 0; r < rows; r++) {
             real *score = p->score + r * KEYS;
             if (a->softcap > 0) attention_cap(a, cols, score, NULL);
+            if (a->bias) attention_bias(a, b, h, i0 + r, j0, cols, score);
             attention_mask(a, b, i0 + r, j0, cols, score);
             soften(a, p, r, cols);
             if (a->dropping) attention_drop(a, task, b, h, i0 + r, j0, cols, score, score);

@@ -10,13 +10,8 @@
  */
 #include "attention.h"
 
-typedef struct {
-    real *q, *go, *dq, *k, *v, *p, *ds, *dk, *dv;
-    real lse[TILE], delta[TILE];
-} panels;
-
-static panels panels_of(const sc_task *task, const sc_tensor *work, const attention *a) {
-    panels p;
+static attention_panels panels_of(const sc_task *task, const sc_tensor *work, const attention *a) {
+    attention_panels p;
     int64_t size = a->size, value_size = a->value_size;
     p.q = (real *)((char *)work->p + task->part * sc_cpu_attention_grad_bytes(size, value_size, a->keys, sizeof(real)));
     p.go = p.q + TILE * size;
@@ -30,9 +25,8 @@ static panels panels_of(const sc_task *task, const sc_tensor *work, const attent
     return p;
 }
 
-static void row_statistics(const attention *a, panels *p, const sc_attention_grad_args *args, int64_t b, int64_t h,
-                           int64_t i0, int64_t rows) {
-    const sc_tensor *go = &args->g, *o = &args->o;
+void attention_statistics(const attention *a, attention_panels *p, const sc_tensor *go, const sc_tensor *o,
+                          const sc_tensor *lse, const sc_tensor *dlse, int64_t b, int64_t h, int64_t i0, int64_t rows) {
     real bg[SC_CHUNK], bo[SC_CHUNK];
     for (int64_t r = 0; r < rows; r++) {
         int64_t g0 = b * go->stride[0] + (i0 + r) * go->stride[1] + h * go->stride[2];
@@ -43,35 +37,36 @@ static void row_statistics(const attention *a, panels *p, const sc_attention_gra
             sum += sc_chunk_dot(sc_in(go, g0 + d, n, bg), sc_in(o, o0 + d, n, bo), n);
         }
         int64_t row = (b * a->heads + h) * a->queries + i0 + r;
-        p->delta[r] = args->dlse.p ? sum - (real)sc_get(&args->dlse, row) : sum;
-        p->lse[r] = (real)sc_get(&args->lse, row);
+        p->delta[r] = dlse ? sum - (real)sc_get(dlse, row) : sum;
+        p->lse[r] = (real)sc_get(lse, row);
     }
 }
 
-/* One row: scores in p->p and dp in p->ds become p·mask and ds. */
-static void row_grad(const sc_task *task, const attention *a, panels *p, int64_t b, int64_t h, int64_t i, int64_t r,
-                     int64_t j0, int64_t cols) {
+void attention_row_grad(const sc_task *task, const attention *a, attention_panels *p, int64_t b, int64_t h, int64_t i,
+                        int64_t r, int64_t j0, int64_t cols, bool of_bias) {
     real *power = p->p + r * KEYS, *ds = p->ds + r * KEYS, lse = p->lse[r], delta = p->delta[r], scale = a->scale;
     real mask[KEYS], slope[KEYS];
     for (int64_t j = 0; j < cols; j++) mask[j] = slope[j] = 1;
     if (a->softcap > 0) attention_cap(a, cols, power, slope);
+    if (a->bias) attention_bias(a, b, h, i, j0, cols, power);
     if (a->dropping) attention_drop(a, task, b, h, i, j0, cols, mask, mask);
     attention_mask(a, b, i, j0, cols, power);
     if (lse == -(real)INFINITY) lse = 0; /* a row that sees nothing: all scores are -inf */
     for (int64_t j = 0; j < cols; j++) {
         real x = sc_exp(power[j] - lse);
-        ds[j] = x * (ds[j] * mask[j] - delta) * scale * slope[j];
+        real score_grad = x * (ds[j] * mask[j] - delta);
+        ds[j] = of_bias ? score_grad : score_grad * scale * slope[j];
         power[j] = x * mask[j];
     }
 }
 
-static void backward_tile(const sc_task *task, const sc_attention_grad_args *args, const attention *a, panels *p,
-                          int64_t b, int64_t h, int64_t i0) {
+static void backward_tile(const sc_task *task, const sc_attention_grad_args *args, const attention *a,
+                          attention_panels *p, int64_t b, int64_t h, int64_t i0) {
     int64_t rows = sc_min(TILE, a->queries - i0), kv = h / (a->heads / a->kv_heads), ldq, ldg, ldk, ldv;
     int64_t size = a->size, value_size = a->value_size;
     const real *q = attention_rows(a->q, b, i0, rows, h, &ldq, p->q);
     const real *g = attention_rows(&args->g, b, i0, rows, h, &ldg, p->go);
-    row_statistics(a, p, args, b, h, i0, rows);
+    attention_statistics(a, p, &args->g, &args->o, &args->lse, sc_given(&args->dlse), b, h, i0, rows);
     memset(p->dq, 0, (size_t)(rows * size) * sizeof(real));
     int64_t end = attention_end(a, i0, rows);
     for (int64_t j0 = attention_begin(a, i0); j0 < end; j0 += KEYS) {
@@ -81,7 +76,7 @@ static void backward_tile(const sc_task *task, const sc_attention_grad_args *arg
         const real *v = attention_rows(a->v, b, j0, cols, kv, &ldv, p->v);
         sc_gemm(0, 1, rows, cols, size, a->scale, q, ldq, k, ldk, 0, p->p, KEYS);
         sc_gemm(0, 1, rows, cols, value_size, 1, g, ldg, v, ldv, 0, p->ds, KEYS);
-        for (int64_t r = 0; r < rows; r++) row_grad(task, a, p, b, h, i0 + r, r, j0, cols);
+        for (int64_t r = 0; r < rows; r++) attention_row_grad(task, a, p, b, h, i0 + r, r, j0, cols, false);
         sc_gemm(1, 0, cols, value_size, rows, 1, p->p, KEYS, g, ldg, 1, p->dv + j0 * value_size, value_size);
         sc_gemm(1, 0, cols, size, rows, 1, p->ds, KEYS, q, ldq, 1, p->dk + j0 * size, size);
         sc_gemm(0, 0, rows, size, cols, 1, p->ds, KEYS, k, ldk, 1, p->dq, size);
@@ -91,7 +86,7 @@ static void backward_tile(const sc_task *task, const sc_attention_grad_args *arg
 
 SC_KERNEL(attention_grad) {
     attention a = attention_of(task, k);
-    panels p = panels_of(task, &k->work, &a);
+    attention_panels p = panels_of(task, &k->work, &a);
     int64_t group = a.heads / a.kv_heads;
     sc_range mine = sc_share(task, a.batch * a.kv_heads, 1);
     for (int64_t u = mine.begin; u < mine.end; u++) {

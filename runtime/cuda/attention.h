@@ -1,6 +1,6 @@
 /* What the two halves of attention share: operands, tiles in shared memory, products of tiles, masks, dropout.
  * Relies on: mma.h, attention_cudnn.h (what is a window), schema/philox.h.
- * Relied on by: k_attention.cu, k_attention_grad.cu.
+ * Relied on by: k_attention.cu, k_attention_grad.cu, k_attention_bias_grad.cu.
  *
  * A tile is some rows (queries or keys) of one head in shared memory, D elements wide: the larger of the head sizes of
  * k and v rounded up, the rest zeros. Rows are 16 bytes longer than D, so that eight rows of a column of 16-byte pieces
@@ -30,6 +30,9 @@ struct rows_of { /* a tensor [B, S, H, D or E]; strides in elements, that of D i
 
 struct attention {
     rows_of q, k, v, o, go, dq, dk, dv;
+    rows_of bias;             /* [B, H, S, T]; strides are 0 where it is one for all; p NULL: none */
+    int64_t bias_key;         /* its stride from key to key */
+    int bias_type;            /* FP32, BF16, FP16 */
     const int32_t *documents; /* NULL: none */
     int64_t document_batch, document_row;
     float *lse, *delta;                                   /* [B, H, S] */
@@ -38,8 +41,8 @@ struct attention {
     int left, right;                                      /* query i sees keys i - left to i + right */
     float scale, softcap, cap_scale;                      /* softcap: 0: none */
     int value_size;                                       /* of a head of v and o; size: of q and k */
-    float unit;              /* by which a score is multiplied: |scale|, 1 where it is capped */
-    bool more;               /* a window or a cap: the kernels with MORE */
+    float unit;              /* by which a score is multiplied: |scale|, 1 where it is capped or has a bias */
+    bool more;               /* a window, a cap or a bias: the kernels with MORE */
     const sc_record *record; /* on the device */
     uint64_t key;            /* of dropout */
     uint32_t threshold;      /* a word below it drops */
@@ -63,7 +66,17 @@ static inline rows_of rows_of_tensor(const sc_task *task, const sc_tensor *t) {
     return r;
 }
 
-/* k: the args of attention or attention_grad. */
+static inline rows_of bias_of_tensor(const sc_task *task, const sc_tensor *t, attention &a) {
+    if (!t->p) return {};
+    if (t->dtype != FP32 && t->dtype != BF16 && t->dtype != FP16)
+        sc_unsupported(task, "attention", "the CUDA target reads a bias in fp32, bf16 and fp16");
+    auto step = [&](int d) { return t->shape[d] > 1 ? t->stride[d] : 0; };
+    a.bias_key = step(3);
+    a.bias_type = t->dtype;
+    return {t->p, step(0), step(2), step(1), 0};
+}
+
+/* k: the args of attention or of one of its gradients. */
 template <class K> attention attention_of(const sc_task *task, const K *k) {
     const sc_tensor *q = &k->q;
     attention a = {};
@@ -94,8 +107,9 @@ template <class K> attention attention_of(const sc_task *task, const K *k) {
     a.scale = (float)k->scale;
     a.softcap = (float)k->softcap;
     a.cap_scale = a.softcap > 0 ? a.scale / a.softcap : 0;
-    a.unit = a.softcap > 0 ? 1 : fabsf(a.scale);
-    a.more = a.softcap > 0 || sc_has_window(a.causal, k->before, k->after);
+    a.bias = bias_of_tensor(task, &k->bias, a);
+    a.unit = a.softcap > 0 || a.bias.p ? 1 : fabsf(a.scale);
+    a.more = a.softcap > 0 || a.bias.p || sc_has_window(a.causal, k->before, k->after);
     a.record = task->record;
     a.key = (uint64_t)k->key;
     a.drops = k->dropout > 0;
@@ -214,6 +228,43 @@ template <class E> SC_DEVICE float capped(const attention &a, float s, float &sl
 /* The document of row i of `limit`; 0 where there are none, so that all are equal. */
 SC_DEVICE int document_of(const attention &a, int b, int i, int limit) {
     return a.documents && i < limit ? documents_of(a, b)[i * a.document_row] : 0;
+}
+
+/* ── bias ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+SC_DEVICE int64_t bias_of_head(const attention &a, int b, int h) {
+    return b * a.bias.batch + h * a.bias.head;
+}
+/* Of query i and key j; at: the head's first. */
+template <class B> SC_DEVICE float bias_at(const attention &a, int64_t at, int i, int j) {
+    return sc_widen(((const B *)a.bias.p)[at + min(i, a.queries - 1) * a.bias.row + min(j, a.keys - 1) * a.bias_key]);
+}
+SC_DEVICE float bias_at(const attention &a, int64_t at, int i, int j) {
+    return a.bias_type == FP32   ? bias_at<float>(a, at, i, j)
+           : a.bias_type == BF16 ? bias_at<sc_bf16>(a, at, i, j)
+                                 : bias_at<sc_fp16>(a, at, i, j);
+}
+/* Elements c0 to c3 that this lane holds of MT tiles of 16 × 8. Rows are queries from i, columns keys from j; or
+ * (FOR_KEYS) rows are keys from j, columns queries from i. */
+template <class B, bool FOR_KEYS, int MT>
+SC_DEVICE void bias_fragment(const attention &a, int64_t at, int i, int j, float (&x)[MT][4]) {
+    int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            int row = m * 16 + (e >> 1) * 8 + g, column = 2 * t + (e & 1);
+            x[m][e] = bias_at<B>(a, at, i + (FOR_KEYS ? column : row), j + (FOR_KEYS ? row : column));
+        }
+}
+template <bool FOR_KEYS, int MT>
+SC_DEVICE void bias_fragment(const attention &a, int64_t at, int i, int j, float (&x)[MT][4]) {
+    if (a.bias_type == FP32)
+        bias_fragment<float, FOR_KEYS>(a, at, i, j, x);
+    else if (a.bias_type == BF16)
+        bias_fragment<sc_bf16, FOR_KEYS>(a, at, i, j, x);
+    else
+        bias_fragment<sc_fp16, FOR_KEYS>(a, at, i, j, x);
 }
 
 /* ── dropout: word (h·S + i)·T' + j of the sample, T' = T rounded up to four; a Philox block is four keys of a query ──

@@ -15,7 +15,7 @@ static inline bool sc_has_window(bool causal, int64_t before, int64_t after) {
     return before > 0 || (!causal && after > 0);
 }
 
-/* Is it cuDNN's by what it computes? other: there are sinks, or a gradient of lse. */
+/* Is it cuDNN's by what it computes? other: there are a bias, sinks, or a gradient of lse. */
 static inline bool sc_cudnn_computes(const sc_tensor *q, const sc_tensor *k, const sc_tensor *v, bool causal,
                                      bool documents, double dropout, bool window, double softcap, bool other) {
     return (q->dtype == BF16 || q->dtype == FP16) && !documents && !(dropout > 0) && !window && !(softcap > 0) &&

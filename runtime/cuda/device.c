@@ -143,10 +143,12 @@ void sc_libraries_survey(sc_rank *r, int event, const sc_args *args) {
     const sc_attention_grad_args *g = !strcmp(op, "attention_grad") ? (const void *)args : NULL;
     int64_t size = 0; /* of a head that is cuDNN's */
     if (a && sc_cudnn_computes(&a->q, &a->k, &a->v, a->causal != 0, a->documents.there, a->dropout,
-                               sc_has_window(a->causal != 0, a->before, a->after), a->softcap, a->sinks.there))
+                               sc_has_window(a->causal != 0, a->before, a->after), a->softcap,
+                               a->sinks.there || a->bias.there))
         size = a->q.shape[3];
     if (g && sc_cudnn_computes(&g->q, &g->k, &g->v, g->causal != 0, g->documents.there, g->dropout,
-                               sc_has_window(g->causal != 0, g->before, g->after), g->softcap, g->dlse.there))
+                               sc_has_window(g->causal != 0, g->before, g->after), g->softcap,
+                               g->dlse.there || g->bias.there))
         size = g->q.shape[3];
     if (size && (!r->t->head_size || size < r->t->head_size)) r->t->head_size = size;
 }

@@ -7,7 +7,7 @@
  *   s = q kᵀ,  m' = max(m, max s),  p = e^(scale (s - m')),  l = l e^(scale (m - m')) + Σ p,  o = o e^(..) + mask(p) v,
  *   at the end  o / (l (1 - dropout)),  lse = scale m + log l.
  * Query i sees key j if i - left <= j <= i + right and document[i] = document[j]. With a soft cap
- * s = cap tanh(s / cap). Query head h reads key head h / (H / Hkv). Tiles of keys that no query of the block sees are
+ * s = cap tanh(s / cap); a bias is added to it. Query head h reads key head h / (H / Hkv). Tiles of keys that no query of the block sees are
  * passed over: they would add zeros. While scores are multiplied, v is on its way; while v is, the next k. All this is
  * for what cuDNN does not compute (attention_cudnn.h). */
 #include "attention.h"
@@ -112,6 +112,22 @@ template <class E, int MT, int NT> SC_DEVICE void cap(const attention &a, float 
             for (int e = 0; e < 4; e++) s[m][n][e] = capped<E>(a, s[m][n][e], slope);
 }
 
+/* Products of q and k become scores: scaled, capped where there is a cap, and the bias added. */
+template <class E, int MT, int NT>
+SC_DEVICE void add_bias(const attention &a, float (&s)[MT][NT][4], int b, int h, int i, int j) {
+    float slope, bias[MT][4];
+    int64_t at = bias_of_head(a, b, h);
+#pragma unroll
+    for (int n = 0; n < NT; n++) {
+        bias_fragment<false>(a, at, i, j + n * 8, bias);
+#pragma unroll
+        for (int m = 0; m < MT; m++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                s[m][n][e] = (a.softcap > 0 ? capped<E>(a, s[m][n][e], slope) : s[m][n][e] * a.scale) + bias[m][e];
+    }
+}
+
 template <int MT, int NT> SC_DEVICE void drop(const dropper &d, float (&s)[MT][NT][4], int i, int j) {
 #pragma unroll
     for (int m = 0; m < MT; m++)
@@ -154,7 +170,7 @@ SC_DEVICE void finish(const attention &a, state<MT, CT> &w, float (&factor)[MT][
         }
 }
 
-template <class E, int D, bool DROP, bool MORE>
+template <class E, int D, bool DROP, bool MORE, bool BIAS = false>
 __global__ void __launch_bounds__(128, D <= 64 && !DROP && !MORE ? 3 : 2) forward(const __grid_constant__ attention a) {
     using F = forward_of<D>;
     constexpr int MT = F::MT, KEYS = F::KEYS, NT = KEYS / 8, CT = D / 8;
@@ -206,7 +222,9 @@ __global__ void __launch_bounds__(128, D <= 64 && !DROP && !MORE ? 3 : 2) forwar
                 load_words(sd + (parity ^ 1) * KEYS, documents_of(a, b), a.document_row, next, KEYS, a.keys);
         }
         if (!blind) {
-            if (MORE && a.softcap > 0)
+            if (BIAS)
+                add_bias<E>(a, s, b, h, i, j);
+            else if (MORE && a.softcap > 0)
                 cap<E>(a, s);
             else if (a.scale < 0)
 #pragma unroll
@@ -246,14 +264,15 @@ template <int D> constexpr size_t plain_bytes() {
 }
 
 /* Scores of this thread's row, as the element (ty + 16 i, tx + 16 j), become powers; returns what o shrinks by. */
-template <int CM>
-SC_DEVICE float soften_row(const attention &a, float (&s)[CM], float &most, float &sum, int b, int i, int j) {
+template <bool BIAS, int CM>
+SC_DEVICE float soften_row(const attention &a, float (&s)[CM], float &most, float &sum, int b, int h, int i, int j) {
     int first = first_seen<true>(a, i), last = last_seen<true>(a, i), d = document_of(a, b, i, a.queries);
     float top = most, slope;
 #pragma unroll
     for (int n = 0; n < CM; n++) {
         int key = j + 16 * n;
         float score = a.softcap > 0 ? capped<float>(a, s[n], slope) : s[n] * a.scale;
+        if (BIAS) score += bias_at(a, bias_of_head(a, b, h), i, key);
         s[n] = key >= first && key <= last && d == document_of(a, b, key, a.keys) ? score : -INFINITY;
         top = fmaxf(top, s[n]);
     }
@@ -269,7 +288,8 @@ SC_DEVICE float soften_row(const attention &a, float (&s)[CM], float &most, floa
     return shrink;
 }
 
-template <int D> __global__ void __launch_bounds__(256) forward_plain(const __grid_constant__ attention a) {
+template <int D, bool BIAS>
+__global__ void __launch_bounds__(256) forward_plain(const __grid_constant__ attention a) {
     using F = plain_of<D>;
     constexpr int RM = F::QUERIES / 16, KEYS = F::KEYS, CM = KEYS / 16;
     SC_SHARED(shared);
@@ -295,7 +315,7 @@ template <int D> __global__ void __launch_bounds__(256) forward_plain(const __gr
 #pragma unroll
         for (int r = 0; r < RM; r++) {
             int i = i0 + ty + 16 * r;
-            float shrink = soften_row(a, s[r], most[r], sum[r], b, i, j + tx);
+            float shrink = soften_row<BIAS>(a, s[r], most[r], sum[r], b, h, i, j + tx);
 #pragma unroll
             for (int n = 0; n < D / 16; n++) o[r][n] *= shrink;
 #pragma unroll
@@ -327,12 +347,14 @@ template <class E, int D> static void launch(const sc_task *t, const attention &
     need_shared(t, bytes);
     auto kernel = a.more ? (a.drops ? forward<E, D, true, true> : forward<E, D, false, true>)
                          : (a.drops ? forward<E, D, true, false> : forward<E, D, false, false>);
+    if (a.bias.p) kernel = a.drops ? forward<E, D, true, true, true> : forward<E, D, false, true, true>;
     sc_launch(kernel, blocks, 128, bytes, SC_STREAM(t), a);
 }
 template <int D> static void launch_plain(const sc_task *t, const attention &a) {
     int64_t blocks = ceil_of(a.queries, plain_of<D>::QUERIES) * a.heads * a.batch;
     need_shared(t, plain_bytes<D>());
-    sc_launch(forward_plain<D>, blocks, 256, plain_bytes<D>(), SC_STREAM(t), a);
+    auto kernel = a.bias.p ? forward_plain<D, true> : forward_plain<D, false>;
+    sc_launch(kernel, blocks, 256, plain_bytes<D>(), SC_STREAM(t), a);
 }
 template <class E> static void launch_for_size(const sc_task *t, const attention &a) {
     int size = wider_size(a);

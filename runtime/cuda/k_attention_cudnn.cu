@@ -416,7 +416,7 @@ static void plan_parts(planned *p, cudnnHandle_t handle) {
 typedef struct {
     const sc_tensor *q, *k, *v, *o, *lse, *go, *dq, *dk, *dv, *work; /* work: NULL where there is none */
     double scale, softcap, dropout;
-    bool causal, documents, window, other; /* other: sinks, or a gradient of lse */
+    bool causal, documents, window, other; /* other: a bias, sinks, or a gradient of lse */
 } operands;
 
 template <class K> static operands shared_by(const K *k) { /* attention and attention_grad */
@@ -433,12 +433,12 @@ static operands operands_of(const sc_task *t, bool backward) {
     if (!backward) {
         const sc_attention_args *k = (const sc_attention_args *)t->args;
         operands x = shared_by(k);
-        x.other = k->sinks.p != NULL;
+        x.other = k->sinks.p || k->bias.p;
         return x;
     }
     const sc_attention_grad_args *k = (const sc_attention_grad_args *)t->args;
     operands x = shared_by(k);
-    x.other = k->dlse.p != NULL;
+    x.other = k->dlse.p || k->bias.p;
     x.go = &k->g, x.dq = &k->dq, x.dk = &k->dk, x.dv = &k->dv;
     return x;
 }

@@ -120,12 +120,13 @@ template <int MT> struct row_words { /* of the rows g and g + 8 of this lane's 1
 
 /* Scores s and products dp become p·m (without its factor) and ds. `row`: this warp's first, `column`: the tile's.
  * Columns that are queries past the last one need no hiding: their go, lse and delta are 0, so they add 0. */
-template <class E, int MT, int NT, bool FOR_KEYS, bool DROP, bool MORE>
+template <class E, int MT, int NT, bool FOR_KEYS, bool DROP, bool MORE, bool BIAS>
 SC_DEVICE void score_grad(const attention &a, const dropper &d, float (&s)[MT][NT][4], float (&dp)[MT][NT][4],
-                          const row_words<MT> &rows, const words &columns, int row, int column, bool all_seen) {
+                          const row_words<MT> &rows, const words &columns, int row, int column, bool all_seen,
+                          int64_t bias_head) {
     int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3, bound[MT][2], other[MT][2];
     bool caps = MORE && a.softcap > 0;
-    float unit = caps ? LOG2E : a.scale * LOG2E;
+    float unit = caps || BIAS ? LOG2E : a.scale * LOG2E, bias[MT][4];
 #pragma unroll
     for (int m = 0; m < MT; m++)
 #pragma unroll
@@ -144,6 +145,8 @@ SC_DEVICE void score_grad(const attention &a, const dropper &d, float (&s)[MT][N
             lse.x = visible_lse(lse.x) * LOG2E;
             lse.y = visible_lse(lse.y) * LOG2E;
         }
+        if constexpr (BIAS)
+            bias_fragment<FOR_KEYS>(a, bias_head, FOR_KEYS ? column + n * 8 : row, FOR_KEYS ? row : column + n * 8, bias);
         int2 document = a.documents ? *(const int2 *)(columns.documents + c) : int2{0, 0};
 #pragma unroll
         for (int m = 0; m < MT; m++) {
@@ -157,6 +160,7 @@ SC_DEVICE void score_grad(const attention &a, const dropper &d, float (&s)[MT][N
                 float minus = FOR_KEYS ? (e & 1 ? lse.y : lse.x) : rows.lse[m][half];
                 float mean = FOR_KEYS ? (e & 1 ? delta.y : delta.x) : rows.delta[m][half];
                 float slope = 1, score = caps ? capped<E>(a, s[m][n][e], slope) : s[m][n][e];
+                if constexpr (BIAS) score = (caps ? score : score * a.scale) + bias[m][e];
                 float p = sc_exp2(fmaf(score, unit, -minus)), x = dp[m][n][e];
                 if (!all_seen) {
                     bool inside = FOR_KEYS ? y >= bound[m][half] : y <= bound[m][half];
@@ -173,7 +177,7 @@ SC_DEVICE void score_grad(const attention &a, const dropper &d, float (&s)[MT][N
     }
 }
 
-template <class E, int D, bool FOR_KEYS, bool DROP, bool MORE>
+template <class E, int D, bool FOR_KEYS, bool DROP, bool MORE, bool BIAS = false>
 __global__ void __launch_bounds__(128) gradient(const __grid_constant__ attention a) {
     using G = grad_of<D, FOR_KEYS>;
     constexpr int MT = G::MT, ROWS = G::ROWS, COLUMNS = G::COLUMNS, STAGES = G::STAGES, NT = COLUMNS / 8;
@@ -236,7 +240,8 @@ __global__ void __launch_bounds__(128) gradient(const __grid_constant__ attentio
         multiply_rows<E, D, MT, NT>(s, x1, r0, y1);
         multiply_rows<E, D, MT, NT>(dp, x2, r0, y2);
         dropper d = DROP ? dropper_of(a, b, now.head) : dropper{};
-        score_grad<E, MT, NT, FOR_KEYS, DROP, MORE>(a, d, s, dp, own, columns, row, now.at, all_seen);
+        score_grad<E, MT, NT, FOR_KEYS, DROP, MORE, BIAS>(a, d, s, dp, own, columns, row, now.at, all_seen,
+                                                          BIAS ? bias_of_head(a, b, now.head) : 0);
         if constexpr (FOR_KEYS) multiply<E, D, MT, NT, CT>(second, s, y2, c0);
         multiply<E, D, MT, NT, CT>(first, dp, y1, c0);
     }
@@ -259,7 +264,7 @@ template <int D> constexpr size_t plain_bytes() {
     return grad_bytes<float, D, N, N, 1>() + N * (N + 4) * sizeof(float);
 }
 
-template <int D, bool FOR_KEYS>
+template <int D, bool FOR_KEYS, bool BIAS>
 __global__ void __launch_bounds__(256) gradient_plain(const __grid_constant__ attention a) {
     constexpr int N = plain_of<D>::TILE, M = N / 16, L = line<float, D>;
     SC_SHARED(shared);
@@ -294,7 +299,9 @@ __global__ void __launch_bounds__(256) gradient_plain(const __grid_constant__ at
                 float delta = FOR_KEYS ? columns.delta[tx + 16 * c] : a.delta[at];
                 bool seen = j >= first_seen<true>(a, i) && j <= last_seen<true>(a, i) && document_of(a, b, x, limit) == other;
                 float slope = 1, score = a.softcap > 0 ? capped<float>(a, s[r][c], slope) : s[r][c];
-                float p = seen ? expf(fmaf(score, a.softcap > 0 ? 1 : a.scale, -visible_lse(lse))) : 0;
+                if (BIAS)
+                    score = (a.softcap > 0 ? score : score * a.scale) + bias_at(a, bias_of_head(a, b, w.head), i, j);
+                float p = seen ? expf(fmaf(score, a.softcap > 0 || BIAS ? 1 : a.scale, -visible_lse(lse))) : 0;
                 bool stays = !a.threshold || keeps(d, i, j);
                 s[r][c] = stays ? p : 0;
                 dp[r][c] = p * ((stays ? dp[r][c] * a.keep : 0) - delta) * slope;
@@ -332,6 +339,8 @@ template <class E, int D, bool FOR_KEYS> static void launch_half(const sc_task *
     need_shared(t, bytes);
     auto kernel = a.more ? (a.drops ? gradient<E, D, FOR_KEYS, true, true> : gradient<E, D, FOR_KEYS, false, true>)
                          : (a.drops ? gradient<E, D, FOR_KEYS, true, false> : gradient<E, D, FOR_KEYS, false, false>);
+    if (a.bias.p)
+        kernel = a.drops ? gradient<E, D, FOR_KEYS, true, true, true> : gradient<E, D, FOR_KEYS, false, true, true>;
     sc_launch(kernel, blocks, 128, bytes, SC_STREAM(t), a);
 }
 template <class E, int D> static void launch(const sc_task *t, const attention &a) {
@@ -342,8 +351,10 @@ template <int D> static void launch_plain(const sc_task *t, const attention &a) 
     constexpr int N = plain_of<D>::TILE;
     size_t bytes = plain_bytes<D>();
     need_shared(t, bytes);
-    sc_launch(gradient_plain<D, true>, ceil_of(a.keys, N) * (a.heads / a.group) * a.batch, 256, bytes, SC_STREAM(t), a);
-    sc_launch(gradient_plain<D, false>, ceil_of(a.queries, N) * a.heads * a.batch, 256, bytes, SC_STREAM(t), a);
+    auto of_keys = a.bias.p ? gradient_plain<D, true, true> : gradient_plain<D, true, false>;
+    auto of_queries = a.bias.p ? gradient_plain<D, false, true> : gradient_plain<D, false, false>;
+    sc_launch(of_keys, ceil_of(a.keys, N) * (a.heads / a.group) * a.batch, 256, bytes, SC_STREAM(t), a);
+    sc_launch(of_queries, ceil_of(a.queries, N) * a.heads * a.batch, 256, bytes, SC_STREAM(t), a);
 }
 template <class E> static void launch_for_size(const sc_task *t, const attention &a) {
     int size = wider_size(a);

@@ -31,6 +31,12 @@ static inline int64_t sc_cpu_attention_grad_bytes(int64_t size, int64_t value_si
     return sc_round_up(((queries + keys + all) * both + queries * size + 2 * queries * keys) * real, 64);
 }
 
+/* q and go, k and v of a tile; its scores, their gradient, and the sum of these. */
+static inline int64_t sc_cpu_attention_bias_grad_bytes(int64_t size, int64_t value_size, int64_t real) {
+    const int64_t queries = SC_CPU_ATTENTION_QUERIES, keys = SC_CPU_ATTENTION_KEYS;
+    return sc_round_up(((queries + keys) * (size + value_size) + 3 * queries * keys) * real, 64);
+}
+
 /* int32: the first of `tokens` tokens for each of the table's rows in a slice of `numel` elements, which may begin and
  * end within a row; the next token of the same row for each token. */
 static inline int64_t sc_cpu_coalesce_rows(int64_t numel, int64_t cols) {

@@ -17,10 +17,12 @@ struct problem {
     double softcap;
     bool sinks; /* and a gradient of lse */
     int E;      /* the head size of v; 0: D */
+    const char *bias; /* "1HS1": one for all samples and keys; NULL: none */
+    int bias_type;
 };
 
 struct operands {
-    tensor q, k, v, o, lse, go, dq, dk, dv, documents, work, record, sinks, dlse;
+    tensor q, k, v, o, lse, go, dq, dk, dv, documents, work, record, sinks, dlse, bias, dbias;
     sc_record host;
 };
 
@@ -37,6 +39,7 @@ static std::string name_of(const problem &c) {
     if (c.before || c.after) s += " window " + std::to_string(c.before) + ":" + std::to_string(c.after);
     if (c.sinks) s += " sinks, dlse";
     if (c.E) s += " E" + std::to_string(c.E);
+    if (c.bias) s += std::string(" bias ") + c.bias + " " + dtype_text(c.bias_type);
     if (c.softcap > 0) s += " softcap " + std::to_string(c.softcap).substr(0, 4);
     return s;
 }
@@ -57,6 +60,16 @@ static tensor operand(const problem &c, int rows, int heads, int D) {
     }
 }
 
+static extents bias_shape(const problem &c) {
+    int64_t scores[] = {c.B, c.H, c.S, c.T};
+    for (int i = 0; i < 4; i++) scores[i] = c.bias && c.bias[i] != '1' ? scores[i] : 1;
+    return {scores[0], scores[1], scores[2], scores[3]};
+}
+static size_t bias_place(const problem &c, int b, int h, int i, int j) {
+    extents n = bias_shape(c);
+    return (((n[0] > 1) * b * n[1] + (n[1] > 1) * h) * n[2] + (n[2] > 1) * i) * n[3] + (n[3] > 1) * j;
+}
+
 static operands make_operands(const problem &c) {
     operands x = {};
     for (tensor *t : {&x.q, &x.dq}) *t = operand(c, c.S, c.H, c.D);
@@ -69,8 +82,16 @@ static operands make_operands(const problem &c) {
     x.record = make(BOOL, {(int64_t)sizeof(sc_record)});
     x.sinks = make(FP32, {c.H});
     x.dlse = make(FP32, {c.B, c.H, c.S});
+    extents shape = bias_shape(c);
+    x.bias = make(c.bias_type, shape);
+    x.dbias = make(c.bias_type, shape);
     for (tensor *t : {&x.q, &x.k, &x.v, &x.go, &x.sinks, &x.dlse}) fill(*t, normal);
-    for (tensor *t : {&x.o, &x.dq, &x.dk, &x.dv, &x.lse, &x.work}) upload(*t);
+    for (tensor *t : {&x.o, &x.dq, &x.dk, &x.dv, &x.lse, &x.work, &x.dbias}) upload(*t);
+    int64_t which = 0;
+    fill(x.bias, [&] { /* some pairs are hidden; where it has them, whole rows */
+                       int64_t e = which++, row = e / shape[3] % shape[2];
+                       return e * 7919 % 11 == 3 || (shape[2] > 1 && row % 13 == 5) ? -INFINITY : normal();
+    });
     int64_t n = 0;
     fill(x.documents, [&] { /* runs of uneven length; ids that come back later */
                             int64_t i = n++ % c.S;
@@ -85,16 +106,18 @@ static operands make_operands(const problem &c) {
 }
 static void release_operands(operands &x) {
     for (tensor *t : {&x.q, &x.k, &x.v, &x.o, &x.lse, &x.go, &x.dq, &x.dk, &x.dv, &x.documents, &x.work, &x.record,
-                      &x.sinks, &x.dlse})
+                      &x.sinks, &x.dlse, &x.bias, &x.dbias})
         release(*t);
 }
 
 struct calls {
     sc_attention_args forward_args;
     sc_attention_grad_args backward_args;
+    sc_attention_bias_grad_args bias_args;
     const sc_record *record;
     sc_task forward() const { return task_of(forward_args, SC_SLOTS_attention, stream, &library, record); }
     sc_task backward() const { return task_of(backward_args, SC_SLOTS_attention_grad, stream, &library, record); }
+    sc_task bias() const { return task_of(bias_args, SC_SLOTS_attention_bias_grad, stream, &library, record); }
 };
 static calls calls_of(const problem &c, const operands &x) {
     sc_tensor documents = given(c.documents, x.documents);
@@ -105,6 +128,7 @@ static calls calls_of(const problem &c, const operands &x) {
              .v = x.v.t,
              .documents = documents,
              .sinks = given(c.sinks, x.sinks),
+             .bias = given(c.bias != NULL, x.bias),
              .causal = c.causal,
              .before = c.before,
              .after = c.after,
@@ -123,7 +147,25 @@ static calls calls_of(const problem &c, const operands &x) {
              .lse = x.lse.t,
              .documents = documents,
              .dlse = given(c.sinks, x.dlse),
+             .bias = given(c.bias != NULL, x.bias),
              .work = x.work.t,
+             .causal = c.causal,
+             .before = c.before,
+             .after = c.after,
+             .key = 42,
+             .scale = c.scale,
+             .softcap = c.softcap,
+             .dropout = c.p},
+            {.dbias = x.dbias.t,
+             .g = x.go.t,
+             .q = x.q.t,
+             .k = x.k.t,
+             .v = x.v.t,
+             .o = x.o.t,
+             .lse = x.lse.t,
+             .documents = documents,
+             .dlse = given(c.sinks, x.dlse),
+             .bias = x.bias.t,
              .causal = c.causal,
              .before = c.before,
              .after = c.after,
@@ -137,7 +179,7 @@ static calls calls_of(const problem &c, const operands &x) {
 /* ── the definition, in double ──────────────────────────────────────────────────────────────────────────────────────
  */
 struct expected {
-    std::vector<double> o, lse, dq, dk, dv;
+    std::vector<double> o, lse, dq, dk, dv, dbias;
 };
 static double mask_of(const problem &c, const operands &x, int b, int h, int i, int j) {
     if (c.p <= 0) return 1;
@@ -154,6 +196,7 @@ static expected define(const problem &c, const operands &x) {
     r.dk.assign(x.k.x.size(), 0), r.dv.assign(x.v.x.size(), 0);
     int E = value_size(c);
     r.lse.assign((size_t)c.B * c.H * c.S, 0);
+    r.dbias.assign(x.bias.x.size(), 0);
     std::vector<double> p(c.T), m(c.T), dp(c.T), slope(c.T);
     for (int b = 0; b < c.B; b++)
         for (int h = 0; h < c.H; h++)
@@ -170,6 +213,7 @@ static expected define(const problem &c, const operands &x) {
                     double t = c.softcap > 0 ? tanh(s * c.scale / c.softcap) : 0;
                     slope[j] = 1 - t * t;
                     p[j] = !seen ? -INFINITY : c.softcap > 0 ? c.softcap * t : s * c.scale;
+                    if (c.bias) p[j] += x.bias.x[bias_place(c, b, h, i, j)];
                     top = fmax(top, p[j]);
                     m[j] = mask_of(c, x, b, h, i, j);
                 }
@@ -189,7 +233,8 @@ static expected define(const problem &c, const operands &x) {
                 for (int d = 0; d < E; d++) delta += x.go.x[out + d] * r.o[out + d];
                 if (c.sinks) delta -= x.dlse.x[((size_t)b * c.H + h) * c.S + i];
                 for (int j = 0; j < c.T; j++) {
-                    double ds = p[j] * (dp[j] * m[j] - delta) * c.scale * slope[j];
+                    double raw = p[j] * (dp[j] * m[j] - delta), ds = raw * c.scale * slope[j];
+                    if (c.bias) r.dbias[bias_place(c, b, h, i, j)] += raw;
                     for (int d = 0; d < c.D; d++) {
                         r.dq[at + d] += ds * x.k.x[row(j, c.D) + d];
                         r.dk[row(j, c.D) + d] += ds * x.q.x[at + d];
@@ -202,23 +247,26 @@ static expected define(const problem &c, const operands &x) {
 
 /* ── one case ───────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-static void run(const sc_task &forward, const sc_task &backward) {
+static void run(const sc_task &forward, const sc_task &backward, const sc_task *bias) {
     sc_k_attention(&forward);
     sc_k_attention_grad(&backward);
+    if (bias) sc_k_attention_bias_grad(bias);
     SC_CUDA(cudaStreamSynchronize(stream));
 }
 
-static bool same_again(operands &x, const sc_task &forward, const sc_task &backward) {
+static bool same_again(operands &x, const sc_task &forward, const sc_task &backward, const sc_task *bias) {
     std::vector<std::vector<unsigned char>> before;
-    tensor *results[] = {&x.o, &x.lse, &x.dq, &x.dk, &x.dv};
-    for (tensor *t : results) {
+    tensor *results[] = {&x.o, &x.lse, &x.dq, &x.dk, &x.dv, &x.dbias};
+    int n = bias ? 6 : 5;
+    for (int k = 0; k < n; k++) {
+        tensor *t = results[k];
         before.push_back(t->image);
         for (int64_t i = 0; i < count(*t); i++) memset(in_image(*t, i), 0xff, bytes_of_dtype(t->t.dtype));
         upload(*t);
     }
-    run(forward, backward);
+    run(forward, backward, bias);
     bool same = true;
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < n; i++) {
         fetch(*results[i]);
         same = same && results[i]->image == before[i];
     }
@@ -228,12 +276,13 @@ static bool same_again(operands &x, const sc_task &forward, const sc_task &backw
 static void check(const problem &c) {
     operands x = make_operands(c);
     calls with = calls_of(c, x);
-    sc_task forward = with.forward(), backward = with.backward();
+    sc_task forward = with.forward(), backward = with.backward(), bias = with.bias();
     in_graph(stream, 1, [&] { /* captured first: a kernel may be loaded during capture */
                               sc_k_attention(&forward);
                               sc_k_attention_grad(&backward);
+                              if (c.bias) sc_k_attention_bias_grad(&bias);
     });
-    bool inside = fetch(x.o) & fetch(x.lse) & fetch(x.dq) & fetch(x.dk) & fetch(x.dv);
+    bool inside = fetch(x.o) & fetch(x.lse) & fetch(x.dq) & fetch(x.dk) & fetch(x.dv) & fetch(x.dbias);
     expected e = define(c, x);
     double most = c.dtype == FP32 ? 1e-5 : c.dtype == BF16 ? 2e-2 : 3e-3, rms = most / 4;
     std::string text;
@@ -242,8 +291,13 @@ static void check(const problem &c) {
     bool good = close_to(text, "lse", x.lse.x, e.lse, 1e-5, 1e-5) & close_to(text, "o", x.o.x, e.o, most, rms) &
                 close_to(text, "dq", x.dq.x, e.dq, most, rms) & close_to(text, "dk", x.dk.x, e.dk, most, rms) &
                 close_to(text, "dv", x.dv.x, e.dv, most, rms);
+    if (c.bias) {
+        double far = c.bias_type == FP32 ? most : fmax(most, c.bias_type == BF16 ? 2e-2 : 3e-3);
+        double few = e.dbias.size() < 16 ? far : far / 4; /* of few elements the mean is no smaller than the largest */
+        good = good & close_to(text, "dbias", x.dbias.x, e.dbias, far, few);
+    }
     if (!inside) text += ", WROTE OUTSIDE";
-    bool same = same_again(x, forward, backward);
+    bool same = same_again(x, forward, backward, c.bias ? &bias : NULL);
     if (!same) text += ", NOT THE SAME AGAIN";
     verdict(good && inside && same, name_of(c).c_str(), text.c_str());
     release_operands(x);
@@ -258,7 +312,7 @@ static void check_layouts(problem c) {
         seed_of_test = 99;
         operands x = make_operands(c);
         calls with = calls_of(c, x);
-        run(with.forward(), with.backward());
+        run(with.forward(), with.backward(), NULL);
         tensor *results[] = {&x.o, &x.lse, &x.dq, &x.dk, &x.dv};
         for (int i = 0; i < 5; i++) {
             fetch(*results[i]);
@@ -342,6 +396,18 @@ static const problem problems[] = {
     {BF16, 1, 200, 70, 2, 1, 64, true, false, 0, 0.125, PLAIN, 150, 0, 2, true, 32},
     {FP32, 1, 150, 70, 2, 1, 64, true, false, 0, 0.125, PLAIN},
     {FP32, 1, 70, 150, 2, 1, 64, true, false, 0.1, 0.125, PLAIN, 20, 0},
+    /* biases: of each score, one for all of some kinds; with pairs and whole rows of -inf; beside all else */
+    {BF16, 2, 150, 150, 4, 2, 64, true, false, 0, 0.125, PLAIN, 0, 0, 0, false, 0, "BHST", FP32},
+    {BF16, 2, 150, 150, 2, 2, 64, false, false, 0, 0.125, FUSED, 0, 0, 0, false, 0, "1HST", BF16},
+    {FP16, 2, 90, 200, 2, 1, 128, false, false, 0.2, 0.088, ODD, 0, 0, 0, false, 0, "1H1T", FP16},
+    {FP16, 2, 130, 130, 2, 1, 128, true, true, 0, 0.088, PLAIN, 0, 0, 2, true, 0, "B1S1", FP32},
+    {BF16, 1, 90, 90, 2, 2, 256, false, false, 0, -0.0625, PLAIN, 33, 20, 0, true, 0, "11ST", BF16},
+    {BF16, 2, 100, 70, 2, 1, 64, true, false, 0.1, 0.15, HEADS_FIRST, 0, 0, 0, true, 30, "1H11", FP32},
+    {BF16, 2, 100, 100, 4, 2, 192, true, true, 0.1, 0.07, PLAIN, 50, 0, 3, true, 128, "B1ST", BF16},
+    {FP32, 2, 100, 100, 4, 2, 64, true, false, 0, 0.125, PLAIN, 0, 0, 0, false, 0, "BHST", FP32},
+    {FP32, 2, 70, 110, 2, 1, 20, false, false, 0.3, 0.2, ODD, 0, 0, 1.5, true, 0, "1HS1", FP32},
+    {FP32, 2, 80, 80, 2, 2, 128, true, true, 0, 0.088, FUSED, 30, 0, 0, true, 96, "111T", FP32},
+    {FP32, 2, 50, 60, 2, 2, 256, false, false, 0.1, 0.0625, PLAIN, 0, 7, 2, true, 0, "1111", FP32},
 };
 static const problem larger[] = {
     {BF16, 2, 1024, 1024, 4, 2, 64, true, false, 0, 0.125, FUSED},
@@ -357,6 +423,8 @@ static const problem larger[] = {
     {BF16, 1, 1000, 1000, 8, 8, 192, true, false, 0, 0.072, PLAIN, 0, 0, 0, false, 128},
     {BF16, 1, 1000, 600, 4, 2, 128, true, false, 0, 0.088, FUSED},
     {BF16, 1, 600, 1000, 4, 2, 128, true, false, 0, 0.088, FUSED},
+    {BF16, 2, 1000, 1000, 4, 2, 128, true, false, 0, 0.088, FUSED, 0, 0, 0, false, 0, "1HST", BF16},
+    {BF16, 2, 700, 1100, 4, 4, 64, false, false, 0.1, 1, PLAIN, 0, 0, 0, false, 0, "1HST", FP32},
 };
 
 /* ── timing ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -374,7 +442,7 @@ static void time_case(const problem &c) {
     x.record = noise(BOOL, {(int64_t)sizeof(sc_record)});
     calls with = calls_of(c, x);
     sc_task forward = with.forward(), backward = with.backward();
-    run(forward, backward);
+    run(forward, backward, NULL);
     double f = milliseconds(stream, [&] { sc_k_attention(&forward); }),
            b = milliseconds(stream, [&] { sc_k_attention_grad(&backward); });
     double pairs = (double)c.B * c.H * c.S * c.T * (c.causal ? 0.5 : 1);

@@ -154,7 +154,9 @@ def test_documents_are_an_assumption_that_is_told():
 def test_what_was_not_measured_is_told():
     """Every kernel that takes another's time, or its flops' and bytes', is named with its share, and the range grows."""
     for options, device, op, variant, other in (("precision=fp16 heads=8 documents=true dropout=0.1 causal=false", "h100", "attention_grad", "fp16 own documents dropout", "bf16 own documents"),
-                                                ("precision=fp32 dropout=0.1 documents=true", "h200", "attention", "fp32 causal documents dropout", "fp32 causal documents")):
+                                                ("precision=fp32 dropout=0.1 documents=true", "h200", "attention", "fp32 causal documents dropout", "fp32 causal documents"),
+                                                ("bias=true", "h100", "attention", "bf16 own causal bias", "bf16 own causal"),
+                                                ("value_width=32", "h100", "attention_grad", "bf16 own causal widths", "bf16 own causal")):
         p = attention("seq=512 " + options, device=device)[2]
         found = [e for e in p["estimates"] if e["op"] == op and e["variant"] == variant]
         check(len(found) == 1 and found[0]["as"] == other and found[0]["us"] > 0 and found[0]["events"] == 1, "estimates: %s" % p["estimates"])

@@ -582,6 +582,7 @@ static void try_network(Dtype d) {
                    .dropout = 0.1));
     try_grad(BUILD(b, attention, .q = q, .k = k, .v = val(d, SHAPE(2, 8, 2, 3)), .scale = 0.4));
     Value *sinks = val(d == FP64 ? FP64 : FP32, SHAPE(4));
+    try_grad(BUILD(b, attention, .q = q, .k = k, .v = k, .bias = val(d, SHAPE(1, 4, 8, 1)), .scale = 0.4));
     try_grad(BUILD(b, attention, .q = q, .k = k, .v = k, .sinks = sinks, .before = 3, .scale = 0.4, .softcap = 2));
     try_grad(BUILD(b, rope, .x = q, .positions = index, .theta = 10000));
     try_grad(BUILD(b, rope, .x = q, .theta = 10000));
@@ -738,6 +739,8 @@ static void cap_and_window(double softcap, int before, int after, int sinks) {
 SITUATION(attention_softcap, cap_and_window(-1, 0, 0, 0))
 SITUATION(attention_window, cap_and_window(0, -2, 0, 0))
 SITUATION(attention_sinks, cap_and_window(0, 0, 0, 5))
+SITUATION(attention_bias, Value *q = val(FP32, SHAPE(2, 8, 4, 6)), *k = val(FP32, SHAPE(2, 9, 4, 6));
+          BUILD(b, attention, .q = q, .k = k, .v = k, .bias = val(FP32, SHAPE(2, 8, 4, 9)), .scale = 1))
 static void documents(int t, int rows) {
     Value *q = val(FP32, SHAPE(2, 8, 4, 6)), *k = val(FP32, SHAPE(2, t, 4, 6)), *d = val(INT32, SHAPE(2, rows));
     BUILD(b, attention, .q = q, .k = k, .v = k, .documents = d, .scale = 1);
@@ -835,6 +838,7 @@ Test(ir, rules_say_what_is_wrong) {
         {attention_softcap, "softcap -1: it must be positive"},
         {attention_window, "a window must not be negative"},
         {attention_sinks, "there must be 4, a score a head, in fp32"},
+        {attention_bias, "must be [2,4,8,9], each 1 where it is one for all"},
         {documents_shape, "they must be int32[2,8]"},
         {documents_cross, "as many queries as keys: 8 ≠ 9"},
         {batch_norm_running, "with running mean fp32[5]: it must be fp32[4]"},

@@ -25,15 +25,24 @@ local function need_window(window)
   return { side(window[1]), side(window[2]) }
 end
 
+local function is_bias(shape, scores)
+  for i = 1, 4 do
+    if shape[i] ~= 1 and shape[i] ~= scores[i] then return false end
+  end
+  return #shape == 4
+end
+
 -- softmax(scale · q·kᵀ)·v of q [B,S,H,D], k [B,T,Hkv,D] and v [B,T,Hkv,E], as scaled_dot_product_attention, which has
 -- heads before positions. The result is [B,S,H,E]. H is a multiple of Hkv. causal: false; true: position i of q attends
 -- to positions 0 .. i of k, also where S and T differ. scale: 1/sqrt(D). dropout: 0, and 0 outside of training. window = { left, right }: position i attends to i - left .. i + right only; math.huge: to all on
--- that side. softcap = c: scores are c tanh(score / c), as in Gemma 2; none. sinks [H]: a score of each head that every
+-- that side. softcap = c: scores are c tanh(score / c), as in Gemma 2; none. bias [B,H,S,T], each 1 where it is one for
+-- all: added to the scaled and capped scores, as T5's relative positions, ALiBi or a mask of 0 and -inf; a row of -inf
+-- alone gives zeros. sinks [H]: a score of each head that every
 -- position has besides, whose value is 0, as in GPT-OSS. lse = true: a second result, fp32 [B,H,S], the logarithm of the
 -- sum of e^score. documents: int32 [B,S]; a position attends only to those with its number. document_length: how
 -- many tokens a document has in the mean, which only predicted times depend on; S.
 function nn.attention(options)
-  check_keys("nn.attention", options, "q k v causal documents document_length dropout scale softcap window sinks lse")
+  check_keys("nn.attention", options, "q k v causal documents document_length dropout scale softcap window bias sinks lse")
   local q, k, v = options.q, options.k, options.v
   for name, x in pairs { q = q or false, k = k or false, v = v or false } do
     if not is_tensor(x) or x.ndim ~= 4 then
@@ -59,8 +68,13 @@ function nn.attention(options)
   if sinks and (need_tensor("attention", sinks).ndim ~= 1 or sinks:size(0) ~= sq[3]) then
     fail(nil, "attention: sinks %s must be [%d], a score for each head of q", tostring(sinks), sq[3])
   end
+  local bias = options.bias
+  if bias and not is_bias(need_tensor("attention", bias).shape, { sq[1], sq[3], sq[2], sk[2] }) then
+    fail(nil, "attention: bias %s must be [%d,%d,%d,%d], batch, heads and positions of q and k, each 1 where it is one for all", tostring(bias),
+      sq[1], sq[3], sq[2], sk[2])
+  end
   local o, lse = op("attention", { q = q, k = beside(q, k), v = beside(q, v), documents = documents,
-    sinks = sinks and nn.cast(floating(sinks), wide), key = key, scale = scale, dropout = p, before = window[1], after = window[2],
+    bias = bias and floating(bias), sinks = sinks and nn.cast(floating(sinks), wide), key = key, scale = scale, dropout = p, before = window[1], after = window[2],
     softcap = softcap, causal = need_boolean("attention", "causal", options.causal, false),
     document_length = options.document_length and need_size("attention", "document_length", options.document_length) or 0 })
   if need_boolean("attention", "lse", options.lse, false) then return o, lse end
