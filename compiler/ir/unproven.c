@@ -55,7 +55,7 @@ const char *graph_unproven(const Graph *g, const Program *p) {
     Arena *a = g->arena;
     Fact heads = {.name = "heads"}, scale = {.name = "scale of attention"}, theta = {.name = "rope theta"};
     Fact eps = {.name = "eps"}, squares = {.name = "square matrices"}, window = {.name = "window"},
-         cap = {.name = "softcap"};
+         cap = {.name = "softcap"}, bias = {.name = "bias of scores"};
     for (int i = 0; i < p->ops.n; i++) {
         const Op *op = p->ops.at[i];
         switch (op->kind) {
@@ -64,6 +64,7 @@ const char *graph_unproven(const Graph *g, const Program *p) {
             if (fabs(op->attention.scale * sqrt((double)op->attention.q->shape[3]) - 1) > 1e-6)
                 add(&scale, arena_printf(a, "%.9g", op->attention.scale));
             add(&window, window_of(a, op));
+            if (op->attention.bias) add(&bias, value_str(a, op->attention.bias));
             if (op->attention.softcap > 0) add(&cap, arena_printf(a, "%.9g", op->attention.softcap));
             break;
         case OP_rope: add(&theta, theta_of(a, op)); break;
@@ -76,7 +77,7 @@ const char *graph_unproven(const Graph *g, const Program *p) {
             add(&squares, INT_OF(op, trans_b) ? "[out,in]" : "[in,out]");
     }
     if (window.n == 1 && !strcmp(window.values[0], "full")) window.n = 0;
-    const Fact *const all[] = {&heads, &scale, &window, &cap, &theta, &eps, &squares};
+    const Fact *const all[] = {&heads, &scale, &window, &cap, &bias, &theta, &eps, &squares};
     Str s = {.arena = a};
     for (size_t k = 0; k < sizeof all / sizeof *all; k++) {
         const Fact *f = all[k];

@@ -29,8 +29,8 @@ static __device__ inline float at(const view &x, int b, int i, int h, int d) {
 
 struct reference {
     view q, k, v, go;
-    float *o, *lse, *delta, *dq, *dk, *dv; /* [B,S,H,D], [B,H,S] twice, [B,S,H,D], [B,T,KV,D] twice */
-    int B, S, T, H, KV, D, causal;
+    float *o, *lse, *delta, *dq, *dk, *dv; /* [B,S,H,E], [B,H,S] twice, [B,S,H,D], [B,T,KV,D], [B,T,KV,E] */
+    int B, S, T, H, KV, D, E, causal;
     float scale;
 };
 
@@ -59,7 +59,7 @@ static __device__ inline float product(const float *shared_row, const view &x, i
 static __global__ void reference_forward(reference r) {
     extern __shared__ float s[];
     int i = blockIdx.x % r.S, h = blockIdx.x / r.S % r.H, b = blockIdx.x / r.S / r.H, kv = h / (r.H / r.KV);
-    int end = r.causal ? i + 1 : r.T;
+    int end = r.causal ? min(i + 1, r.T) : r.T;
     float *q = s + r.T, top = -INFINITY, sum = 0;
     for (int d = threadIdx.x; d < r.D; d += REFERENCE_THREADS) q[d] = at(r.q, b, i, h, d);
     __syncthreads();
@@ -69,10 +69,10 @@ static __global__ void reference_forward(reference r) {
     for (int j = threadIdx.x; j < end; j += REFERENCE_THREADS) sum += s[j] = expf(s[j] - top);
     sum = over_block(sum, [](float x, float y) { return x + y; });
     if (threadIdx.x == 0) r.lse[((int64_t)b * r.H + h) * r.S + i] = top + logf(sum);
-    for (int d = threadIdx.x; d < r.D; d += REFERENCE_THREADS) {
+    for (int d = threadIdx.x; d < r.E; d += REFERENCE_THREADS) {
         double o = 0;
         for (int j = 0; j < end; j++) o += s[j] * at(r.v, b, j, kv, d);
-        r.o[(((int64_t)b * r.S + i) * r.H + h) * r.D + d] = (float)(o / sum);
+        r.o[(((int64_t)b * r.S + i) * r.H + h) * r.E + d] = (float)(o / sum);
     }
 }
 
@@ -80,19 +80,19 @@ static __global__ void reference_forward(reference r) {
 static __global__ void reference_dq(reference r) {
     extern __shared__ float s[];
     int i = blockIdx.x % r.S, h = blockIdx.x / r.S % r.H, b = blockIdx.x / r.S / r.H, kv = h / (r.H / r.KV);
-    int end = r.causal ? i + 1 : r.T;
+    int end = r.causal ? min(i + 1, r.T) : r.T;
     float *q = s + r.T, *go = q + r.D, delta = 0;
-    for (int d = threadIdx.x; d < r.D; d += REFERENCE_THREADS) {
-        q[d] = at(r.q, b, i, h, d);
+    for (int d = threadIdx.x; d < r.D; d += REFERENCE_THREADS) q[d] = at(r.q, b, i, h, d);
+    for (int d = threadIdx.x; d < r.E; d += REFERENCE_THREADS) {
         go[d] = at(r.go, b, i, h, d);
-        delta += go[d] * r.o[(((int64_t)b * r.S + i) * r.H + h) * r.D + d];
+        delta += go[d] * r.o[(((int64_t)b * r.S + i) * r.H + h) * r.E + d];
     }
     delta = over_block(delta, [](float x, float y) { return x + y; });
     int64_t row = ((int64_t)b * r.H + h) * r.S + i;
     if (threadIdx.x == 0) r.delta[row] = delta;
     for (int j = threadIdx.x; j < end; j += REFERENCE_THREADS) {
         float p = expf(product(q, r.k, b, j, kv, r.D) * r.scale - r.lse[row]);
-        s[j] = p * (product(go, r.v, b, j, kv, r.D) - delta) * r.scale;
+        s[j] = p * (product(go, r.v, b, j, kv, r.E) - delta) * r.scale;
     }
     __syncthreads();
     for (int d = threadIdx.x; d < r.D; d += REFERENCE_THREADS) {
@@ -108,31 +108,25 @@ static __global__ void reference_dkv(reference r) {
     int j = blockIdx.x % r.T, kv = blockIdx.x / r.T % r.KV, b = blockIdx.x / r.T / r.KV, group = r.H / r.KV;
     int first = r.causal ? j : 0;
     float *p = s + r.S, *k = p + r.S, *v = k + r.D;
-    double dk = 0, dv = 0; /* of column threadIdx.x: D is at most REFERENCE_THREADS */
-    for (int d = threadIdx.x; d < r.D; d += REFERENCE_THREADS) {
-        k[d] = at(r.k, b, j, kv, d);
-        v[d] = at(r.v, b, j, kv, d);
-    }
+    double dk = 0, dv = 0; /* of column threadIdx.x: D and E are at most REFERENCE_THREADS */
+    int column = threadIdx.x;
+    for (int d = column; d < r.D; d += REFERENCE_THREADS) k[d] = at(r.k, b, j, kv, d);
+    for (int d = column; d < r.E; d += REFERENCE_THREADS) v[d] = at(r.v, b, j, kv, d);
     __syncthreads();
     for (int h = kv * group; h < (kv + 1) * group; h++) {
         for (int i = first + threadIdx.x; i < r.S; i += REFERENCE_THREADS) {
             int64_t row = ((int64_t)b * r.H + h) * r.S + i;
             p[i] = expf(product(k, r.q, b, i, h, r.D) * r.scale - r.lse[row]);
-            s[i] = p[i] * (product(v, r.go, b, i, h, r.D) - r.delta[row]) * r.scale;
+            s[i] = p[i] * (product(v, r.go, b, i, h, r.E) - r.delta[row]) * r.scale;
         }
         __syncthreads();
-        if ((int)threadIdx.x < r.D)
-            for (int i = first; i < r.S; i++) {
-                dk += s[i] * at(r.q, b, i, h, threadIdx.x);
-                dv += p[i] * at(r.go, b, i, h, threadIdx.x);
-            }
+        for (int i = first; i < r.S && column < r.D; i++) dk += s[i] * at(r.q, b, i, h, column);
+        for (int i = first; i < r.S && column < r.E; i++) dv += p[i] * at(r.go, b, i, h, column);
         __syncthreads();
     }
-    if ((int)threadIdx.x < r.D) {
-        int64_t e = (((int64_t)b * r.T + j) * r.KV + kv) * r.D + threadIdx.x;
-        r.dk[e] = (float)dk;
-        r.dv[e] = (float)dv;
-    }
+    int64_t row = ((int64_t)b * r.T + j) * r.KV + kv;
+    if (column < r.D) r.dk[row * r.D + column] = (float)dk;
+    if (column < r.E) r.dv[row * r.E + column] = (float)dv;
 }
 
 /* ── differences ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -358,6 +358,14 @@ static void pass() {
     expect(!attention(t), "dropout is ours");
     t = good, t.args.documents = bytes(101 * G, 2 * 128, INT32);
     expect(!attention(t), "documents are ours");
+    t = good, t.args.bias = bytes(101 * G, 4, FP32);
+    expect(!attention(t), "a bias is ours");
+    t = good, t.args.v.shape[3] = t.args.o.shape[3] = t.args.g.shape[3] = t.args.dv.shape[3] = 32;
+    expect(!attention(t), "values of another head size are ours");
+    t = good, t.args.k.shape[1] = t.args.v.shape[1] = t.args.dk.shape[1] = t.args.dv.shape[1] = 64;
+    expect(!attention(t), "causal rows of two lengths are ours");
+    t.args.causal = 0;
+    expect(attention(t), "rows of two lengths are cuDNN's where all is seen");
     t = good, t.args.q.dtype = FP32;
     expect(!attention(t), "fp32 is ours");
     t = good, t.args.dq.p = (char *)t.args.dq.p + 8;

@@ -16,6 +16,8 @@ static sc_cuda library;
 struct shape {
     int dtype, B, S, T, H, KV, D, causal, fused; /* fused: q, k, v are views of one buffer */
     double fwd, bwd, det;                        /* BASELINES.md's milliseconds; 0: none */
+    int E;                                       /* the head size of v; 0: D */
+    int value_size() const { return E ? E : D; }
 };
 
 static std::string name_of(const shape &c) {
@@ -23,6 +25,7 @@ static std::string name_of(const shape &c) {
     snprintf(text, sizeof text, "%s %dx%d%s%s, heads %d/%d, dim %d%s%s", dtype_text(c.dtype), c.B, c.S,
              c.T != c.S ? ":" : "", c.T != c.S ? std::to_string(c.T).c_str() : "", c.H, c.KV, c.D,
              c.causal ? " causal" : " full", c.fused ? " fused qkv" : "");
+    if (c.E) return std::string(text) + ", values " + std::to_string(c.E);
     return text;
 }
 
@@ -116,14 +119,14 @@ struct problem {
     sc_attention_grad_args backward;
 
     problem(const shape &s, int64_t room) : c(s) {
-        int64_t nq = (int64_t)c.B * c.S * c.H * c.D;
+        int64_t no = (int64_t)c.B * c.S * c.H * c.value_size();
         in = make_trio();
         grad = make_trio();
         results = {memory.all.begin() + (int64_t)memory.all.size() / 2, memory.all.end()};
         for (size_t i = 0; i < memory.all.size() / 2; i++) fill(memory.all[i].p, memory.all[i].bytes / 2, i + 1);
-        go = described(c.dtype, {c.B, c.S, c.H, c.D}, {}, memory.take(nq * 2));
-        fill(go.p, nq, 5);
-        o = described(c.dtype, {c.B, c.S, c.H, c.D}, {}, result(nq * 2));
+        go = described(c.dtype, {c.B, c.S, c.H, c.value_size()}, {}, memory.take(no * 2));
+        fill(go.p, no, 5);
+        o = described(c.dtype, {c.B, c.S, c.H, c.value_size()}, {}, result(no * 2));
         lse = described(FP32, {c.B, c.H, c.S}, {}, result((int64_t)c.B * c.H * c.S * 4));
         work = described(BOOL, {room}, {}, memory.take(room));
         little = described(BOOL, {4096}, {}, memory.take(4096));
@@ -154,9 +157,9 @@ struct problem {
         int64_t nq = (int64_t)c.B * c.S * c.H * c.D, nk = (int64_t)c.B * c.T * c.KV * c.D,
                 width = (c.H + 2 * c.KV) * c.D;
         if (!c.fused) {
-            void *q = memory.take(nq * 2), *k = memory.take(nk * 2), *v = memory.take(nk * 2);
+            void *q = memory.take(nq * 2), *k = memory.take(nk * 2), *v = memory.take(nk / c.D * c.value_size() * 2);
             return {described(c.dtype, queries, {}, q), described(c.dtype, keys, {}, k),
-                    described(c.dtype, keys, {}, v)};
+                    described(c.dtype, {c.B, c.T, c.KV, c.value_size()}, {}, v)};
         }
         char *all = (char *)memory.take((nq + 2 * nk) * 2);
         extents step = {c.S * width, width, c.D, 1};
@@ -190,33 +193,35 @@ struct problem {
  */
 static reference define(problem &x) {
     const shape &c = x.c;
-    int64_t nq = (int64_t)c.B * c.S * c.H * c.D, nk = (int64_t)c.B * c.T * c.KV * c.D, rows = (int64_t)c.B * c.H * c.S;
+    int64_t rows = (int64_t)c.B * c.H * c.S, keys = (int64_t)c.B * c.T * c.KV;
+    int E = c.value_size();
     auto floats = [&](int64_t n) { return (float *)x.memory.take(n * 4); };
     reference r = {view_of(x.in.q),
                    view_of(x.in.k),
                    view_of(x.in.v),
                    view_of(x.go),
-                   floats(nq),
+                   floats(rows * E),
                    floats(rows),
                    floats(rows),
-                   floats(nq),
-                   floats(nk),
-                   floats(nk),
+                   floats(rows * c.D),
+                   floats(keys * c.D),
+                   floats(keys * E),
                    c.B,
                    c.S,
                    c.T,
                    c.H,
                    c.KV,
                    c.D,
+                   E,
                    c.causal,
                    (float)x.scale};
     for (auto *kernel : {reference_forward, reference_dq, reference_dkv})
         SC_CUDA(cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 200 << 10));
     reference_forward<<<(unsigned)rows, REFERENCE_THREADS, (size_t)(c.T + c.D) * 4, stream>>>(r);
     SC_LAUNCHED();
-    reference_dq<<<(unsigned)rows, REFERENCE_THREADS, (size_t)(c.T + 2 * c.D) * 4, stream>>>(r);
+    reference_dq<<<(unsigned)rows, REFERENCE_THREADS, (size_t)(c.T + c.D + E) * 4, stream>>>(r);
     SC_LAUNCHED();
-    reference_dkv<<<(unsigned)(c.B * c.KV * c.T), REFERENCE_THREADS, (size_t)(2 * c.S + 2 * c.D) * 4, stream>>>(r);
+    reference_dkv<<<(unsigned)(c.B * c.KV * c.T), REFERENCE_THREADS, (size_t)(2 * c.S + c.D + E) * 4, stream>>>(r);
     SC_LAUNCHED();
     return r;
 }
@@ -327,7 +332,7 @@ static void bench_backward(const shape &c, path p, int64_t limit, int major) {
     choose(p, major);
     problem x(c, room_of(c, p == REPEATING, limit));
     sc_task f = x.task(false), b = x.task(true);
-    double flops = 4.0 * c.B * c.H * c.S * c.T * c.D * (c.causal ? 0.5 : 1), ms = 0;
+    double pairs = (double)c.B * c.H * c.S * c.T * (c.causal ? 0.5 : 1), flops = 2 * pairs * (c.D + c.value_size()), ms = 0;
     if (p != FREE && limit >> 40) {
         ms = time_of(sc_k_attention, f);
         printf("     %-17s forward            %7.3f ms %5.0f TFLOP/s (BASELINES %.3f)\n", path_names[p], ms,
@@ -367,6 +372,11 @@ static const shape shapes[] = {
     {BF16, 2, 512, 512, 4, 2, 256, 1, 0, 0, 0, 0},
     {FP16, 1, 300, 300, 6, 3, 72, 1, 1, 0, 0, 0},
     {BF16, 2, 4096, 4096, 16, 4, 128, 1, 1, 0, 0, 0},
+    /* our own kernels' alone: heads of k and v of two sizes, causal rows of two lengths */
+    {BF16, 2, 2048, 2048, 16, 16, 192, 1, 0, 0, 0, 0, 128},
+    {FP16, 2, 600, 600, 4, 2, 64, 0, 0, 0, 0, 0, 96},
+    {BF16, 2, 1000, 700, 4, 2, 128, 1, 0, 0, 0, 0},
+    {BF16, 2, 700, 1000, 4, 2, 64, 1, 0, 0, 0, 0},
 };
 
 int main(int argc, char **argv) {

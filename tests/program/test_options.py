@@ -341,7 +341,8 @@ function model:forward(tokens)
   for _, norm in ipairs(self.norms) do x = norm(x) end
   local h = x:reshape(2, 8, 2, 8)
   x = nn.attention { q = h, k = h, v = h, scale = 0.25 }:reshape(2, 8, 16)
-  h = nn.attention { q = h, k = h, v = h, causal = true, window = { 3, 0 }, softcap = 50 }
+  local position = nn.arange(8, "fp32"):reshape(1, 1, 1, 8)
+  h = nn.attention { q = h, k = h, v = h, causal = true, window = { 3, 0 }, softcap = 50, bias = position / 4 }
   h = nn.attention { q = h, k = h, v = nn.slice(h, 3, 0, 4), window = { math.huge, 2 } }
   h = nn.concat({ h, h }, 3)
   x = x + h:reshape(2, 8, 16)
@@ -359,7 +360,7 @@ return nn.training {
     open(model, "w").write(other)
     shardc("build", model, "--sources", "-o", path)
     line = re.search(r'\.unproven = "(.*?)",\n', open(path + ".c").read())[1]
-    check(line == "heads 2 of 8 and 2 of 8 with values of 4, scale of attention 0.25, window full and { 3, 0 } and { all, 2 }, softcap 50, eps 0.1 and 0.01 and 0.001 and 0.0001 and 2 more", line)
+    check(line == "heads 2 of 8 and 2 of 8 with values of 4, scale of attention 0.25, window full and { 3, 0 } and { all, 2 }, softcap 50, bias of scores fp32[1,1,1,8], eps 0.1 and 0.01 and 0.001 and 0.0001 and 2 more", line)
 
 
 def test_exported_dtypes():

@@ -408,6 +408,27 @@ Test(ir, attention_costs_the_pairs_of_its_window, .init = start) {
     }
 }
 
+Test(ir, attention_costs_the_widths_of_its_products, .init = start) {
+    Value *q = val(BF16, SHAPE(1, 80, 2, 64)), *v = val(BF16, SHAPE(1, 80, 2, 32)),
+          *bias = val(BF16, SHAPE(1, 2, 1, 80));
+    Op *at = BUILD(b, attention, .q = q, .k = q, .v = v, .bias = bias, .scale = 0.25);
+    Op *grad = BUILD(b, attention_grad, .g = at->attention.o, .q = q, .k = q, .v = v, .o = at->attention.o,
+                     .lse = at->attention.lse, .bias = bias, .scale = 0.25);
+    Op *of_bias = BUILD(b, attention_bias_grad, .g = at->attention.o, .q = q, .k = q, .v = v, .o = at->attention.o,
+                        .lse = at->attention.lse, .bias = bias, .scale = 0.25);
+    double pairs = 2 * 80 * 80;
+    Cost forward = op_info[OP_attention].cost(at), backward = op_info[OP_attention_grad].cost(grad);
+    cr_expect_eq(forward.flops, 2 * pairs * (64 + 32));
+    cr_expect_eq(backward.flops, 2 * pairs * (3 * 64 + 2 * 32));
+    cr_expect_eq(backward.model_flops, 2 * forward.flops);
+    cr_expect_str_eq(forward.variant, "bf16 own bias widths");
+    cr_expect_eq(op_info[OP_attention_bias_grad].cost(of_bias).flops, forward.flops);
+    cr_expect_eq(op_info[OP_attention_bias_grad].cost(of_bias).model_flops, pairs);
+    cr_expect_eq(op_info[OP_attention_bias_grad].workspace(of_bias, &(Machine){.cuda = true}), 0);
+    expect_value(at->attention.o, "bf16[1,80,2,32]");
+    expect_value(of_bias->attention_bias_grad.dbias, "bf16[1,2,1,80]");
+}
+
 static int64_t attention_work(Dtype d, int64_t batch, int64_t rows, int64_t heads, int64_t kv, int64_t size, int causal,
                               bool repeats) {
     Value *q = val(d, SHAPE(batch, rows, heads, size)), *k = val(d, SHAPE(batch, rows, kv, size));
