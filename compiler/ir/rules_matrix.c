@@ -369,8 +369,8 @@ static double mean_window(Attention x, double queries, double keys) {
     double right = x.causal ? 0 : x.right < 0 ? keys : (double)x.right, left = x.left < 0 ? queries : (double)x.left;
     double cut = fmin(fmax(keys - right - 1, 0), queries); /* queries whose right end lies before the last key */
     double ends = cut * (right + 1) + cut * (cut - 1) / 2 + (queries - cut) * keys;
-    double late = fmax(queries - 1 - left, 0),
-           past = fmax(late - keys, 0); /* left end behind the first key, the last */
+    double late = fmax(queries - 1 - left, 0); /* queries whose left end lies behind the first key */
+    double past = fmax(late - keys, 0);        /* of these, behind the last key */
     return fmax(ends - (late - past) * (late - past + 1) / 2 - past * keys, 0) / queries;
 }
 

@@ -611,7 +611,7 @@ return {
     { "dropout_p", "nn.attention { q = q, k = k, v = v, dropout = 0.1 }", at = "forward" },
     { "query key value enable_gqa", "nn.attention { q = q, k = k, v = v }", at = "forward", note = "k and v may have fewer heads" },
     { "attn_mask attn_bias position_bias", "nn.attention { q = q, k = k, v = v, bias = w:slice(0, 0, 8):slice(1, 0, 8):reshape(1, 1, 8, 8) }", at = "forward", note = "[batch, heads, positions of q, of k], each 1 where it is one for all; of a mask: nn.where(mask, 0, -math.huge)" },
-    { "key_padding_mask", instead = "nn.attention { q = q, k = k, v = v, bias = nn.where(nn.ne(ids, 0), 0, -math.huge):reshape(2, 1, 1, 8) }", at = "forward", note = "documents = ids keeps attention within equal numbers and passes over what is hidden" },
+    { "key_padding_mask", instead = "nn.attention { q = q, k = k, v = v, bias = nn.where(nn.ne(ids, 0), 0, -math.huge):reshape(2, 1, 1, 8) }", at = "forward", note = "with documents = ids attention stays within equal numbers, and tiles that are hidden are passed over" },
     { "alibi_slopes", instead = 'nn.attention { q = q, k = k, v = v, causal = true, bias = nn.slice(b, 0, 0, 4):reshape(1, 4, 1, 1) * nn.arange(8, "fp32"):reshape(1, 1, 1, 8) }', at = "forward", note = "the key's position alone: what a row has in common changes nothing" },
     { "window_size sliding_window", "nn.attention { q = q, k = k, v = v, causal = true, window = { 3, 0 } }", at = "forward", note = "a position attends to 3 before its own, and itself: sliding_window = 4 of transformers" },
     { "sinks s_aux", "nn.attention { q = q, k = k, v = v, causal = true, sinks = nn.slice(b, 0, 0, 4) }", at = "forward", note = "a score for each head" },

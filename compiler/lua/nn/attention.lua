@@ -73,8 +73,11 @@ function nn.attention(options)
     fail(nil, "attention: bias %s must be [%d,%d,%d,%d], batch, heads and positions of q and k, each 1 where it is one for all", tostring(bias),
       sq[1], sq[3], sq[2], sk[2])
   end
+  if bias and not prim.is_float(bias) then
+    fail(nil, "attention: bias %s is no tensor of floats; a mask of what is seen is nn.where(mask, 0, -math.huge)", tostring(bias))
+  end
   local o, lse = op("attention", { q = q, k = beside(q, k), v = beside(q, v), documents = documents,
-    bias = bias and floating(bias), sinks = sinks and nn.cast(floating(sinks), wide), key = key, scale = scale, dropout = p, before = window[1], after = window[2],
+    bias = bias, sinks = sinks and nn.cast(floating(sinks), wide), key = key, scale = scale, dropout = p, before = window[1], after = window[2],
     softcap = softcap, causal = need_boolean("attention", "causal", options.causal, false),
     document_length = options.document_length and need_size("attention", "document_length", options.document_length) or 0 })
   if need_boolean("attention", "lse", options.lse, false) then return o, lse end
