@@ -72,7 +72,7 @@ static const char *rope_of(Arena *a, const Graph *g, const Op *op) {
     if (op->rope.theta > 0)
         str_addf(&s, "%.9g", op->rope.theta);
     else if (l)
-        str_addf(&s, "of frequencies %.9g to %.9g", (double)l->at[0], (double)l->at[width / 2 - 1]);
+        str_addf(&s, "of frequencies %g to %g", (double)l->at[0], (double)l->at[width / 2 - 1]);
     if (op->rope.factor != 0) add_scaling(&s, op);
     if (width < head) str_addf(&s, ", %lld of %lld elements", width, head);
     if (op->rope.interleaved) str_add(&s, ", interleaved");
