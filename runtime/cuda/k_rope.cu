@@ -27,7 +27,6 @@ struct rotation {
     int64_t batch, seq, xb, xs, xh, yb, ys, yh, pa, pb, ps; /* strides of the positions' row, batch, sequence, head */
     int heads, turned, half, first, pairs;                  /* heads in all; pairs: [first, first + pairs) of each half */
     int samples, places, across;                            /* a block's; blocks along the sequence */
-    int stays;                                              /* elements behind those that turn, to be copied */
     float scale, sign;
     float frequency[PAIRS];
     uint8_t axis[PAIRS]; /* by which row of positions a pair turns */
@@ -52,15 +51,15 @@ __global__ void __launch_bounds__(BLOCK) rotate(const __grid_constant__ rotation
     }
     for (int i = threadIdx.x; i < samples * places; i += BLOCK) {
         int64_t b = b0 + i / places, s = s0 + i % places;
-        from[i] = b * a.xb + s * a.xs;
-        to[i] = b * a.yb + s * a.ys;
+        from[i] = b * a.xb + s * a.xs + (INTERLEAVED ? 2 : 1) * a.first;
+        to[i] = b * a.yb + s * a.ys + (INTERLEAVED ? 2 : 1) * a.first;
         table[i] = i % places * a.pairs;
     }
     __syncthreads();
     int runs = a.pairs / W, each = a.heads * runs;
     for (int i = threadIdx.x; i < samples * places * each; i += BLOCK) {
         int r = i / each, h = i % each / runs, d = i % runs * W;
-        int at = INTERLEAVED ? 2 * (a.first + d) : a.first + d, second = INTERLEAVED ? W : a.half;
+        int at = INTERLEAVED ? 2 * d : d, second = INTERLEAVED ? W : a.half;
         const type *x = (const type *)a.x + from[r] + h * a.xh + at;
         type *y = (type *)a.y + to[r] + h * a.yh + at;
         raw<E, W> run[2];
@@ -81,13 +80,6 @@ __global__ void __launch_bounds__(BLOCK) rotate(const __grid_constant__ rotation
         }
         run[0].store(y);
         run[1].store(y + second);
-    }
-    runs = a.stays / W, each = a.heads * runs;
-    for (int i = threadIdx.x; i < samples * places * each; i += BLOCK) {
-        int r = i / each, h = i % each / runs, d = 2 * a.half + i % runs * W;
-        raw<E, W> run;
-        run.load((const type *)a.x + from[r] + h * a.xh + d);
-        run.store((type *)a.y + to[r] + h * a.yh + d);
     }
 }
 
@@ -127,23 +119,31 @@ SC_KERNEL(rope) {
     bool wide_enough = wide_rows(x) && wide_rows(y) && half * size_of(x->dtype) % 16 == 0 &&
                        stays * size_of(x->dtype) % 16 == 0;
     with_runs(task, x->dtype, wide_enough, [&](auto e, auto run) {
-        for (int64_t d = 0; d < half; d += PAIRS) {
-            a.first = (int)d;
-            a.pairs = (int)least(half - d, PAIRS);
-            a.stays = d == 0 ? (int)stays : 0;
-            for (int i = 0; i < a.pairs; i++) {
-                a.frequency[i] = frequency_of(k, d + i, width);
-                a.axis[i] = rows ? (uint8_t)k->frequencies.at[half + d + i] : 0;
+        auto turn = [&](int64_t pairs, bool interleaved) {
+            for (int64_t d = 0; d < pairs; d += PAIRS) {
+                a.first = (int)d;
+                a.pairs = (int)least(pairs - d, PAIRS);
+                for (int i = 0; i < a.pairs && a.turned; i++) {
+                    a.frequency[i] = frequency_of(k, d + i, width);
+                    a.axis[i] = rows ? (uint8_t)k->frequencies.at[half + d + i] : 0;
+                }
+                /* about eight runs a thread, of more than one sample if they share positions */
+                int64_t each = least(ceil_div(8 * BLOCK, a.heads * (a.pairs / run.value)), PLACES);
+                a.samples = positions ? 1 : (int)least(each, a.batch);
+                a.places = (int)least(ceil_div(each, a.samples), least(TABLE / a.pairs, PLACES / a.samples));
+                a.across = (int)ceil_div(a.seq, a.places);
+                unsigned blocks = blocks_for(a.batch, a.samples) * (unsigned)a.across;
+                with_flag(interleaved, [&](auto flag) {
+                    SC_LAUNCH(task, (rotate<decltype(e), run.value, flag.value>), blocks, BLOCK, a);
+                });
             }
-            /* about eight runs a thread, of more than one sample if they share positions */
-            int64_t each = least(ceil_div(8 * BLOCK, a.heads * (a.pairs / run.value)), PLACES);
-            a.samples = positions ? 1 : (int)least(each, a.batch);
-            a.places = (int)least(ceil_div(each, a.samples), least(TABLE / a.pairs, PLACES / a.samples));
-            a.across = (int)ceil_div(a.seq, a.places);
-            unsigned blocks = blocks_for(a.batch, a.samples) * (unsigned)a.across;
-            with_flag(k->interleaved, [&](auto interleaved) {
-                SC_LAUNCH(task, (rotate<decltype(e), run.value, interleaved.value>), blocks, BLOCK, a);
-            });
-        }
+        };
+        turn(half, k->interleaved);
+        if (!stays) return;
+        /* what stays of each head is copied as a head that does not turn, in two halves, which may overlap */
+        int64_t pairs = ceil_div(stays, 2 * run.value) * run.value;
+        a.x = (const char *)a.x + width * size_of(x->dtype), a.y = (char *)a.y + width * size_of(x->dtype);
+        a.turned = 0, a.half = (int)(stays - pairs);
+        turn(pairs, false);
     });
 }

@@ -378,6 +378,7 @@ static void lookups() {
         rope_trial(d, {2, 17, 3, 128, false, false, false, false, 0, 2, 64});
         rope_trial(d, {2, 17, 3, 80, true, true, true, false, 8, 0, 32, false, false, 1.5});
         rope_trial(d, {2, 17, 3, 65, false, true, false, true, 0, 0, 24});
+        rope_trial(d, {2, 17, 3, 65, false, true, false, false, 0, 2, 24});
         rope_trial(d, {2, 17, 5, 128, false, false, true, false, 0, 4, 0, true});
         rope_trial(d, {2, 5, 2, 600, true, true, false, true, 0, 0, 560, true, false, 0.5});
         rope_trial(d, {3, 9, 4, 14, false, false, false, false, 0, 0, 10, true});
