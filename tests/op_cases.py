@@ -347,6 +347,12 @@ case("rope_frequencies", x=(2, 8, 2, 6), lua="nn.rope(x, { frequencies = { 1, 0.
      torch=lambda x, positions: torch_rope(x, None, positions, frequencies=[1, 0.25, 0]))
 case("rope_proportional", x=(2, 8, 2, 8), lua="nn.rope(x, { theta = 256, scaling = { type = 'proportional', partial = 0.5, factor = 2 } })",
      torch=lambda x: torch_rope(x, frequencies=[0.5, 0.125, 0, 0]))
+case("rms_norm_rope", x=(2, 8, 2, 8), w=(8,), large={"x": (2, 70, 3, 64), "w": (64,)}, lua="nn.rope(nn.rms_norm(x, w, 1e-5), { theta = 100 })",
+     torch=lambda x, w: torch_rope(F().rms_norm(x, (8,), w, 1e-5), 100))
+case("rms_norm_rope_width", x=(2, 8, 2, 8), large={"x": (2, 70, 3, 128)}, lua="nn.rope(nn.rms_norm(x), { theta = 100, width = 4, interleaved = true, scale = 1.25 })",
+     torch=lambda x: torch_rope(F().rms_norm(x, (8,), None, 1e-6), 100, width=4, interleaved=True, scale=1.25))
+case("rms_norm_rope_positions", x=(2, 8, 4, 6), w=(6,), lua="nn.rope(nn.rms_norm(x, w), { theta = 100, positions = positions })",
+     torch=lambda x, w, positions: torch_rope(F().rms_norm(x, (6,), w, 1e-6), 100, positions))
 SECTIONS = "nn.concat({ nn.unsqueeze(positions, 0), nn.unsqueeze(tokens, 0) }, 0)"
 case("rope_sections", x=(2, 8, 2, 6), lua="nn.rope(x, { theta = 100, sections = { 1, 2 }, positions = %s })" % SECTIONS,
      torch=lambda x, positions, tokens: torch_rope(x, 100, stack(positions, tokens), rows=[0, 1, 1]))

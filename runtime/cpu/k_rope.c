@@ -1,6 +1,7 @@
 /* rope: rotary position embedding (Su et al. 2021) in the layout of Hugging Face: pairs (d, d + W/2) of the first W
- * elements of a head, or `interleaved` (2d, 2d + 1). The other elements stay.
- * Relies on: kernel.h.
+ * elements of a head, or `interleaved` (2d, 2d + 1). The other elements stay. rms_norm_rope: of heads that rms_norm has
+ * normalised.
+ * Relies on: kernel.h, k_norm.c.
  * Relied on by: generated code.
  *
  * x [B,S,H,D], angle a = position · f_d, f_d = theta^(-2d/W), rounded to real as PyTorch does:
@@ -92,8 +93,36 @@ static void rotate_rows(const sc_rope_args *k, sc_range rows, int64_t width, int
     }
 }
 
-SC_KERNEL(rope) {
-    sc_range rows = sc_share(task, k->x.shape[0] * k->x.shape[1], 1);
+static void rope(const sc_rope_args *k, sc_range rows) {
     int64_t width = k->width ? k->width : k->x.shape[3], half = width / 2;
     for (int64_t d = 0; d < half; d += HALF) rotate_rows(k, rows, width, d, sc_min(HALF, half - d));
+}
+
+SC_KERNEL(rope) {
+    rope(k, sc_share(task, k->x.shape[0] * k->x.shape[1], 1));
+}
+
+/* A few places at a time: their heads are normalised, then turned where they lie. */
+SC_KERNEL(rms_norm_rope) {
+    enum { PLACES = 16 };
+    sc_range mine = sc_share(task, k->x.shape[0] * k->x.shape[1], 1);
+    int64_t heads = k->x.shape[2];
+    sc_rope_args turn = {.y = k->y,
+                         .x = k->y,
+                         .positions = k->positions,
+                         .width = k->width,
+                         .interleaved = k->interleaved,
+                         .frequencies = k->frequencies,
+                         .theta = k->theta,
+                         .factor = k->factor,
+                         .low = k->low,
+                         .high = k->high,
+                         .context = k->context,
+                         .scale = k->scale};
+    for (int64_t at = mine.begin; at < mine.end; at += PLACES) {
+        sc_range places = {at, sc_min(at + PLACES, mine.end)};
+        for (int64_t row = places.begin * heads; row < places.end * heads; row++)
+            sc_rms_norm_row(&k->y, &k->rstd, &k->x, sc_given(&k->w), k->eps, row);
+        rope(&turn, places);
+    }
 }

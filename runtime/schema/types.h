@@ -72,7 +72,7 @@ typedef enum { SC_ROPE_SCALINGS(SC_ID) SC_N_ROPE_SCALINGS } sc_rope_scaling;
 
 /* Most dimensions of a tensor, operands (and results) of an op, integers and floats among its attributes; pieces of a
  * split, wires of an extension, numbers of a custom op. */
-enum { SC_DIMS = 6, SC_OPERANDS = 16, SC_TENSORS = 2 * SC_OPERANDS + 1, SC_INTS = 12, SC_FLOATS = 6 };
+enum { SC_DIMS = 6, SC_OPERANDS = 16, SC_TENSORS = 2 * SC_OPERANDS + 1, SC_INTS = 12, SC_FLOATS = 7 };
 enum { SC_SPLITS = 10, SC_WIRES = 4, SC_NUMBERS = 5 };
 
 #endif

@@ -355,6 +355,36 @@ static void rope_trial(int d, rope_case c) {
     t.expect("y", y, want, 1);
 }
 
+/* To the bit what rms_norm and rope make one after the other. */
+struct norm_rope_case {
+    int64_t b, s, h, d;
+    bool fused, positions, weight;
+    int64_t width = 0;
+    bool interleaved = false;
+};
+static void norm_rope_trial(int d, norm_rope_case c) {
+    pool p;
+    extents shape = {c.b, c.s, c.h, c.d}, stride;
+    if (c.fused) stride = {c.s * c.h * c.d * 3, c.h * c.d * 3, c.d, 1};
+    tensor &x = p.random(d, shape, stride, c.fused ? c.h * c.d : 0), &w = p.random(d, {c.d}, {}, 0, 0.5, 1);
+    tensor &y = p.empty(d, shape), &apart = p.empty(d, shape), &positions = p.integers({c.b, c.s}, 0, 9000);
+    tensor &rstd = p.empty(FP32, {c.b * c.s * c.h}), &rstd2 = p.empty(FP32, {c.b * c.s * c.h});
+    std::string about = text_of(" %s[%lld,%lld,%lld,%lld] of %lld%s%s%s%s", dtype_text(d), (long long)c.b, (long long)c.s,
+                                (long long)c.h, (long long)c.d, (long long)c.width, c.fused ? " fused" : "",
+                                c.positions ? " positions" : "", c.weight ? " w" : "", c.interleaved ? " interleaved" : "");
+    sc_rms_norm_args norm = {.y = apart.t, .rstd = rstd2.t, .x = x.t, .w = given(c.weight, w), .eps = 1e-5};
+    sc_rope_args turn = {.y = apart.t, .x = apart.t, .positions = given(c.positions, positions), .width = c.width,
+                         .interleaved = c.interleaved, .theta = 500000, .scale = 1.25};
+    trial("rms_norm before" + about, norm).run();
+    trial("rope behind" + about, turn).run();
+    trial t("rms_norm_rope" + about,
+            sc_rms_norm_rope_args{.y = y.t, .rstd = rstd.t, .x = x.t, .w = norm.w, .positions = turn.positions,
+                                  .width = c.width, .interleaved = c.interleaved, .eps = 1e-5, .theta = 500000, .scale = 1.25});
+    t.run();
+    t.expect("y", y, apart.x, -1);
+    t.expect("rstd", rstd, rstd2.x, -1);
+}
+
 static void lookups() {
     if (!wanted("embedding rope")) return;
     for (int d : floats) {
@@ -384,6 +414,16 @@ static void lookups() {
         rope_trial(d, {3, 9, 4, 14, false, false, false, false, 0, 0, 10, true});
         rope_trial(d, {2, 17, 3, 128, false, true, false, false, 0, 0, 0, false, true});
         rope_trial(d, {2, 5, 2, 600, false, true, true, true, 8, 0, 0, true, true, 1.25});
+    }
+    for (int d : floats) {
+        norm_rope_trial(d, {2, 17, 3, 128, false, false, true});
+        norm_rope_trial(d, {2, 9, 5, 64, true, true, true});
+        norm_rope_trial(d, {7, 5, 2, 256, false, false, false});
+        norm_rope_trial(d, {2, 9, 3, 128, true, true, true, 64});
+        norm_rope_trial(d, {2, 9, 3, 128, false, true, false, 0, true});
+        norm_rope_trial(d, {3, 9, 3, 64, false, false, true, 48, true});
+        norm_rope_trial(d, {1, 33, 2, 96, false, false, true});
+        norm_rope_trial(d, {1, 3, 2, 512, false, true, true});
     }
     if (!quick) {
         embedding_trial(BF16, 20000, 50304, 768, STEEP, FP32);

@@ -671,6 +671,27 @@ Test(kernels, rope) {
     }
 }
 
+/* To the bit what the two kernels make one after the other. */
+Test(kernels, rms_norm_rope) {
+    static const float list[] = {1, 0.5f, 0.25f, 0, 0.1f, 0.01f, 0, 1, 2, 1, 0, 2};
+    FOR_DTYPES
+    for (int variant = 0; variant < 4; variant++) {
+        int64_t B = 2, S = 37, H = 3, D = 22;
+        sc_tensor x = filled(tensor(d, 4, LIST(B, S, H, D), LIST(S * H * D * 2, H * D * 2, D, 1)), 1, 0);
+        sc_tensor w = filled(T_(d, D), 0.5, 1), apart = T_(d, B, S, H, D), y = T_(d, B, S, H, D);
+        sc_tensor rstd = T_(SC_REAL, B * S * H), rstd2 = T_(SC_REAL, B * S * H);
+        sc_rms_norm_rope_args k = {.y = y, .rstd = rstd, .x = x, .eps = 1e-5, .theta = 10000};
+        if (variant & 1) k.w = w, k.positions = integers(T_(INT32, B, S), 0, 300);
+        if (variant & 2) k.width = 12, k.interleaved = true, k.frequencies = (sc_numbers){list, 6}, k.scale = 1.5;
+        run_args(rms_norm_rope, &k);
+        run(rms_norm, .y = apart, .rstd = rstd2, .x = x, .w = k.w, .eps = k.eps);
+        run(rope, .y = apart, .x = apart, .positions = k.positions, .width = k.width, .interleaved = k.interleaved,
+            .frequencies = k.frequencies, .theta = k.theta, .scale = k.scale);
+        for (int64_t n = 0; n < B * S * H * D; n++) cr_assert(val(&y, n) == val(&apart, n), "y[%ld]", (long)n);
+        for (int64_t n = 0; n < B * S * H; n++) cr_assert(val(&rstd, n) == val(&rstd2, n), "rstd[%ld]", (long)n);
+    }
+}
+
 /* ── batch norm ──────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 static void check_batch_norm(int d, sc_tensor x, int training) {
