@@ -137,6 +137,9 @@ static bool rope_of_norm(Graph *g, Op *first, Op *then, int operand, bool alone)
     if (operand != SLOT(rope, x) || then->rope.x != y || !alone || first->region != then->region) return false;
     if (then->rope.inverse || then->rope.heads || !value_contiguous(then->rope.y)) return false;
     op_turn(first, OP_rms_norm_rope);
+    first->module = then->module; /* "self_attn:rope" in a list of `save` */
+    first->call = then->call;
+    first->src = then->src;
     first->rms_norm_rope.y = then->rope.y;
     if (turn.rope.positions) op_set(first, SLOT(rms_norm_rope, positions), turn.rope.positions);
     first->rms_norm_rope.width = turn.rope.width;

@@ -115,9 +115,8 @@ static void mark_listed(Recompute *c, const Op *op, const Checkpoint *k, const M
         bool of_second = between && op->out[i] != between;
         OpKind kind = of_second ? second.kind : op->kind;
         Value *v = value_root(op->out[i]);
-        /* Where two ops became one of another kind, the second is found by its own name too: it made the first result.
-         */
-        OpKind also = !i && op->joined && op->joined->turned ? op->joined->kind : kind;
+        /* What two ops became, of another kind, is found by the name of the second too. */
+        OpKind also = op->joined && op->joined->turned ? op->joined->kind : kind;
         bool offload = names(k->offload, k->noffload, kind, op->module, of_second, at) ||
                        names(k->offload, k->noffload, also, op->module, of_second, at);
         v->saved |= offload || names(k->save, k->nsave, kind, op->module, of_second, at) ||
