@@ -26,6 +26,11 @@ typedef struct {
     void *p; /* resolved by the runtime; NULL: absent */
 } sc_tensor;
 
+typedef struct { /* of numbers that the compiler knows */
+    const float *at;
+    int64_t n;
+} sc_numbers;
+
 #include "schema/args.h"
 
 /* One event as a kernel sees it. Work is cut into `parts` static parts, each computing its own result elements; results

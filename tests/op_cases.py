@@ -190,15 +190,23 @@ def torch_attention(q, k, v, causal=False, scale=None, documents=None, window=No
     return (o, (most + total.log())[..., 0]) if lse else o
 
 
-def torch_rope(x, theta, positions=None, scaling=None):
-    """x [B,S,H,D]; without positions each sequence counts from 0."""
+def torch_rope(x, theta=None, positions=None, scaling=None, width=None, frequencies=None, scale=1, interleaved=False, rows=None):
+    """x [B,S,H,D]; without positions each sequence counts from 0. rows: by which of positions [rows,B,S] each pair turns."""
     import torch
     from reference import rope_frequencies
     positions = torch.arange(x.shape[1])[None] if positions is None else positions
-    angle = positions.double()[..., None] * rope_frequencies(x.shape[-1], theta, scaling)
-    c, s = angle.cos().to(x.dtype)[:, :, None], angle.sin().to(x.dtype)[:, :, None]
-    a, b = x.chunk(2, -1)
-    return torch.cat((a * c - b * s, b * c + a * s), -1)
+    turned, rest = x[..., :width], x[..., x.shape[-1] if width is None else width:]
+    f = rope_frequencies(turned.shape[-1], theta, scaling) if frequencies is None else torch.tensor(frequencies, dtype=torch.float64)
+    angle = (positions.double()[..., None] if rows is None else positions.double()[rows].movedim(0, -1)) * f
+    c, s = (angle.cos() * scale).to(x.dtype)[:, :, None], (angle.sin() * scale).to(x.dtype)[:, :, None]
+    a, b = (turned[..., ::2], turned[..., 1::2]) if interleaved else turned.chunk(2, -1)
+    y = [a * c - b * s, b * c + a * s]
+    return torch.cat((torch.stack(y, -1).flatten(-2) if interleaved else torch.cat(y, -1), rest), -1)
+
+
+def stack(*rows):
+    import torch
+    return torch.stack(rows)
 
 
 def F():
@@ -359,6 +367,27 @@ case("rope", x=(2, 8, 2, 6), large={"x": (2, 70, 3, 34)}, lua="nn.rope(x, { thet
 case("rope_positions", x=(2, 8, 2, 6), lua="nn.rope(x, { positions = positions })", torch=lambda x, positions: torch_rope(x, 10000, positions))
 case("rope_scaling", x=(2, 8, 2, 8), lua="nn.rope(x, { theta = 500, positions = positions, scaling = { factor = 8, low = 1, high = 4, original = 64 } })",
      torch=lambda x, positions: torch_rope(x, 500, positions, {"factor": 8, "low": 1, "high": 4, "original": 64}))
+case("rope_width", x=(2, 8, 2, 8), large={"x": (2, 70, 3, 64)}, lua="nn.rope(x, { theta = 100, width = 4, scale = 1.25 }) + x",
+     torch=lambda x: torch_rope(x, 100, width=4, scale=1.25) + x)
+case("rope_interleaved", x=(2, 8, 2, 8), large={"x": (2, 70, 3, 64)}, lua="nn.rope(x, { theta = 100, interleaved = true })",
+     torch=lambda x: torch_rope(x, 100, interleaved=True))
+case("rope_interleaved_width", x=(2, 8, 2, 7), lua="nn.rope(x, { theta = 100, interleaved = true, width = 6, positions = positions }) + x",
+     torch=lambda x, positions: torch_rope(x, 100, positions, interleaved=True, width=6) + x)
+case("rope_frequencies", x=(2, 8, 2, 6), lua="nn.rope(x, { frequencies = { 1, 0.25, 0 }, positions = positions })",
+     torch=lambda x, positions: torch_rope(x, None, positions, frequencies=[1, 0.25, 0]))
+case("rope_proportional", x=(2, 8, 2, 8), lua="nn.rope(x, { theta = 256, scaling = { type = 'proportional', partial = 0.5, factor = 2 } })",
+     torch=lambda x: torch_rope(x, frequencies=[0.5, 0.125, 0, 0]))
+case("rms_norm_rope", x=(2, 8, 2, 8), w=(8,), large={"x": (2, 70, 3, 64), "w": (64,)}, lua="nn.rope(nn.rms_norm(x, w, 1e-5), { theta = 100 })",
+     torch=lambda x, w: torch_rope(F().rms_norm(x, (8,), w, 1e-5), 100))
+case("rms_norm_rope_width", x=(2, 8, 2, 8), large={"x": (2, 70, 3, 128)}, lua="nn.rope(nn.rms_norm(x), { theta = 100, width = 4, interleaved = true, scale = 1.25 })",
+     torch=lambda x: torch_rope(F().rms_norm(x, (8,), None, 1e-6), 100, width=4, interleaved=True, scale=1.25))
+case("rms_norm_rope_positions", x=(2, 8, 4, 6), w=(6,), lua="nn.rope(nn.rms_norm(x, w), { theta = 100, positions = positions })",
+     torch=lambda x, w, positions: torch_rope(F().rms_norm(x, (6,), w, 1e-6), 100, positions))
+SECTIONS = "nn.concat({ nn.unsqueeze(positions, 0), nn.unsqueeze(tokens, 0) }, 0)"
+case("rope_sections", x=(2, 8, 2, 6), lua="nn.rope(x, { theta = 100, sections = { 1, 2 }, positions = %s })" % SECTIONS,
+     torch=lambda x, positions, tokens: torch_rope(x, 100, stack(positions, tokens), rows=[0, 1, 1]))
+case("rope_sections_in_turns", x=(2, 8, 2, 12), lua="nn.rope(x, { frequencies = { 1, 0.5, 0.25, 1, 0.5 }, width = 10, sections = { 3, 2 }, in_turns = true, positions = %s }) + x" % SECTIONS,
+     torch=lambda x, positions, tokens: torch_rope(x, None, stack(positions, tokens), frequencies=[1, 0.5, 0.25, 1, 0.5], width=10, rows=[0, 1, 0, 1, 0]) + x)
 
 # ── losses and the rest ──────────────────────────────────────────────────────────────────────────────────────────────────
 case("cross_entropy", x=(2, 8, 16), large={"x": (2, 8, 1003)}, lua="nn.cross_entropy(x, targets)",

@@ -66,6 +66,7 @@ DUMP = """
 #define ENUM(name, type) name
 #define FLAGS(name, type) name
 #define AXIS(name) name
+#define NUMBERS(name) name
 #define DTYPE(name) name
 #define WIDER(name) name
 #define SIZES(dims, sizes) dims sizes

@@ -54,6 +54,14 @@ void text_float(Str *t, double x) {
     if (!strpbrk(out, ".e")) str_add(t, ".0");
 }
 
+void text_single(Str *t, float x) {
+    char out[400];
+    int digits = 6;
+    do snprintf(out, sizeof out, "%.*g", digits++, (double)x);
+    while ((float)strtod(out, NULL) != x);
+    str_add(t, out);
+}
+
 void text_int(Str *t, int64_t x) {
     if (x == INT64_MIN)
         str_add(t, "INT64_MIN");

@@ -197,6 +197,8 @@ static void add_attributes(Text *t, const Event *x) {
                     text_flags(s, a->words, (uint64_t)i[k]);
                 else if (a->words || a->type == A_FLAG)
                     str_add(s, a->words ? a->words[i[k]] : "true");
+                else if (a->type == A_NUMBERS)
+                    str_addf(s, "{numbers_%lld, %d}", (long long)i[k], graph_numbers_at(t->e->g, i[k])->n);
                 else
                     text_int(s, i[k]);
             }
@@ -231,16 +233,16 @@ static void add_slots(Text *t, const Slot *slots, Value *const *v, int n) {
     }
 }
 
-static void put_table(const Emit *e, const PlanProgram *p, const Event *x) {
-    const Op *op = x->op_ir;
+/* The elements of a table whose declaration began at `line`: integers, or single-precision numbers. */
+static void put_numbers(const Emit *e, size_t line, int n, const int64_t *integers, const float *numbers) {
     Str *out = e->out;
-    size_t line = out->n; /* where it began */
-    str_add(out, "static const int64_t ");
-    add_table_name(out, p, x);
     str_add(out, "[] = {");
-    for (int k = 0; k < op->ntable; k++) {
+    for (int k = 0; k < n; k++) {
         Str number = {.arena = e->a};
-        text_int(&number, op->table[k]);
+        if (integers)
+            text_int(&number, integers[k]);
+        else
+            text_single(&number, numbers[k]);
         if (out->n - line + number.n + 3 > WIDTH) {
             str_add(out, "\n    ");
             line = out->n - 4;
@@ -248,9 +250,34 @@ static void put_table(const Emit *e, const PlanProgram *p, const Event *x) {
             str_add(out, " ");
         }
         str_bytes(out, number.s, number.n);
-        str_add(out, k + 1 < op->ntable ? "," : "};\n");
+        str_add(out, k + 1 < n ? "," : "};\n");
     }
     str_spill(out, e->f);
+}
+
+static void put_table(const Emit *e, const PlanProgram *p, const Event *x) {
+    size_t line = e->out->n;
+    str_add(e->out, "static const int64_t ");
+    add_table_name(e->out, p, x);
+    put_numbers(e, line, x->op_ir->ntable, x->op_ir->table, NULL);
+}
+
+/* The lists of the graph that events name. */
+static void put_lists(const Emit *e) {
+    bool *named = NEW_ARRAY(e->a, bool, e->g->numbers.n + 1);
+    for (int i = 0; i < e->plan->nprograms; i++)
+        for (int k = 0; k < e->plan->programs[i].n; k++) {
+            const Op *op = e->plan->programs[i].events[k].op_ir;
+            const int64_t *number = op->i;
+            for (const Attribute *a = op_info[op->kind].attributes; a->name && a->type != A_FLOAT; number += a++->n)
+                if (a->type == A_NUMBERS) named[*number] = true;
+        }
+    for (int k = 1; k <= e->g->numbers.n; k++) {
+        if (!named[k]) continue;
+        size_t line = e->out->n;
+        str_addf(e->out, "static const float numbers_%d", k);
+        put_numbers(e, line, graph_numbers_at(e->g, k)->n, NULL, graph_numbers_at(e->g, k)->at);
+    }
 }
 
 static void put_event(Text *t, const Event *x) {
@@ -387,6 +414,7 @@ static void put_declarations(Emit *e) {
 
 void emit_step(Emit *e) {
     put_declarations(e);
+    put_lists(e);
     for (int i = 0; i < e->plan->nprograms; i++) put_program(e, &e->plan->programs[i]);
 }
 

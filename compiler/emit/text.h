@@ -29,6 +29,7 @@ void text_string(Str *t, const char *s);    /* a C literal with its quotes, "NUL
 void text_in_string(Str *t, const char *s); /* a part of one */
 void text_comment(Str *t, const char *s);   /* fit to stand inside a comment */
 void text_float(Str *t, double x);
+void text_single(Str *t, float x); /* finite; to be read as single precision */
 void text_int(Str *t, int64_t x);
 void text_flags(Str *t, const char *const *words, uint64_t x);                                /* "SC_GELU | SC_TOO" */
 void text_amount(Str *t, double x, const char *unit, double base, const char *const *scales); /* "16.8 M" + unit */

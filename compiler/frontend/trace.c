@@ -80,6 +80,31 @@ static void check_single(lua_State *L, const char *op, const char *name, double 
         trace_fail(L, NULL, "%s: the probability %.15g is 1 in fp32, in which it is used; it must be below 1", op, x);
 }
 
+/* The constant of an ENUM that is called so; what is no name is a number. */
+static int64_t to_word(lua_State *L, const char *op, const Attribute *a) {
+    int64_t k = 0;
+    const char *word = luaL_checkstring(L, -1);
+    while (a->words[k] && strcmp(a->words[k], word) != 0) k++;
+    if (!a->words[k]) bug(sandbox_source(L), "%s: %s has no %s", op, a->name, word);
+    return k;
+}
+
+/* The table on top as one of the graph's lists. */
+static int64_t to_list(lua_State *L, const char *op, const Attribute *a) {
+    Graph *g = fe_of(L)->g;
+    if (!lua_istable(L, -1)) bug(sandbox_source(L), "%s: %s is %s", op, a->name, field_type(L, -1));
+    int n = (int)lua_rawlen(L, -1);
+    float *x = NEW_ARRAY(g->arena, float, n + 1);
+    for (int k = 0; k < n; k++) {
+        lua_rawgeti(L, -1, k + 1);
+        double number = luaL_checknumber(L, -1);
+        check_single(L, op, a->name, number);
+        x[k] = (float)number;
+        lua_pop(L, 1);
+    }
+    return graph_numbers(g, x, n);
+}
+
 /* The number on top is number `at` of parts->i or parts->f. */
 static void to_attribute(lua_State *L, const char *name, const Attribute *a, OpParts *parts, int at) {
     int is = 1;
@@ -88,7 +113,12 @@ static void to_attribute(lua_State *L, const char *name, const Attribute *a, OpP
         is = lua_isboolean(L, -1);
         parts->i[at] = lua_toboolean(L, -1);
         break;
+    case A_NUMBERS: parts->i[at] = to_list(L, name, a); break;
     case A_INT:
+        if (a->words) {
+            parts->i[at] = to_word(L, name, a);
+            break;
+        } /* fall through */
     case A_FLAGS:
     case A_AXIS: parts->i[at] = lua_tointegerx(L, -1, &is); break;
     case A_DTYPE: parts->i[at] = field_to_dtype(L, -1, name); break;
@@ -113,7 +143,7 @@ static void take_attribute(lua_State *L, const char *name, const Attribute *a, O
             to_attribute(L, name, a, parts, at + k);
             lua_pop(L, 1);
         }
-    } else if (a->type != A_FLAG && a->type != A_WIDER && !a->words) {
+    } else if (a->type != A_FLAG && a->type != A_WIDER && a->type != A_NUMBERS && !a->words) {
         bug(sandbox_source(L), "%s: its table has no attribute '%s'; its function in lua/nn/ must pass it", name,
             a->name);
     }
@@ -121,7 +151,8 @@ static void take_attribute(lua_State *L, const char *name, const Attribute *a, O
 }
 
 /* op(name, { a = x, trans_a = true, sizes = { 1, 2 } }) -> results. The table has operands and attributes by the names
- * of ops.def. It may leave out optional operands, flags (false), enums (their first value) and wider dtypes (none). */
+ * of ops.def. It may leave out optional operands, flags (false), enums (their first value), lists and wider dtypes
+ * (none). */
 static int prim_op(lua_State *L) {
     const char *name = luaL_checkstring(L, 1);
     OpKind k = op_by_name(name);

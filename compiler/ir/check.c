@@ -10,7 +10,7 @@ typedef struct {
     const Graph *g;
     const char *after;
     const Program *p;
-    Graph scratch; /* takes the values of rules that are run again, which ask it for axes */
+    Graph scratch; /* takes the values of rules that are run again, which ask it for axes and lists of numbers */
     int *defined;  /* by value id: position of the program's op that defines it, + 1 */
     Map *ids;
 } Check;
@@ -141,7 +141,8 @@ static void check_op(Check *c, const Op *op, int position) {
 
 static void check_program(const Graph *g, const Program *p, const char *after) {
     if (!p) return;
-    Check c = {.g = g, .after = after, .p = p, .scratch = {.arena = arena_new(), .axes = g->axes}};
+    Check c = {
+        .g = g, .after = after, .p = p, .scratch = {.arena = arena_new(), .axes = g->axes, .numbers = g->numbers}};
     c.defined = NEW_ARRAY(c.scratch.arena, int, g->values.n + 1);
     c.ids = map_new(c.scratch.arena);
     for (int i = 0; i < p->ops.n; i++) check_op(&c, p->ops.at[i], i);

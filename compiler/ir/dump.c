@@ -58,6 +58,8 @@ static void put_attributes(FILE *f, const Op *op) {
                 fputs(dtype_name((Dtype)(i[k] - (a->type == A_WIDER))), f);
             else if (a->words)
                 fputs(a->words[i[k]], f);
+            else if (a->type == A_NUMBERS)
+                fprintf(f, "list %lld", (long long)i[k]);
             else
                 fprintf(f, "%lld", (long long)i[k]);
         }

@@ -264,6 +264,12 @@ struct Program {
     bool scaled;      /* the loss function scaled what it returns: the backward's seed is not scaled again */
 };
 
+/* Numbers that are known when the model is compiled, for a LIST of ops.def. Equal lists are one. */
+typedef struct {
+    const float *at;
+    int n;
+} Numbers;
+
 /* What stands after a pass. All but the first two are of the training program, and 0 unless they are asked for. */
 typedef struct {
     const char *name;
@@ -287,7 +293,8 @@ struct Graph {
     VEC(Input *) inputs;
     VEC(Program *) programs;
     VEC(Extension *) extensions;
-    VEC(CFile *) files; /* of extensions that the programs call */
+    VEC(CFile *) files;   /* of extensions that the programs call */
+    VEC(Numbers) numbers; /* graph_numbers */
     Training *training;
     const char *unproven; /* ir/unproven.h */
     bool deterministic;
@@ -305,6 +312,10 @@ Value *value_new_view(Graph *g, Value *of, int dims, const int64_t *shape, const
 /* Gives a value that exists a new shape: contiguous, or as a view of another value, `extra_offset` elements into it. */
 void value_lay_out(Value *v, Dtype d, int dims, const int64_t *shape);
 void value_lay_view(Value *v, Value *of, int dims, const int64_t *shape, const int64_t *stride, int64_t extra_offset);
+int64_t graph_numbers(Graph *g, const float *at, int n); /* its number, from 1, which an op's LIST holds */
+static inline const Numbers *graph_numbers_at(const Graph *g, int64_t number) {
+    return &g->numbers.at[number - 1];
+}
 Op *op_new(Graph *g, OpKind k);          /* not yet in a program */
 Op *op_new_like(Graph *g, const Op *op); /* a copy; nor that */
 State *state_new(Graph *g, StateClass c, const char *name, Dtype d, int64_t numel, Unit *u);

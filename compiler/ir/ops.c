@@ -18,13 +18,16 @@
 #define OP(name, notation, results, operands, ...) static const Slot name##_operands[] = {operands{NULL, 0, 0}};
 #include "schema/ops.def"
 
-#define WORD(name) #name,
-static const char *const sc_epilogue_words[] = {SC_EPILOGUES(WORD) NULL}, *const sc_init_words[] = {SC_INITS(WORD)};
+#define WORD(name, ...) #name,
+static const char *const sc_epilogue_words[] = {SC_EPILOGUES(WORD) NULL},
+                         *const sc_init_words[] = {SC_INITS(WORD) NULL},
+                         *const sc_rope_scaling_words[] = {SC_ROPE_SCALINGS(WORD) NULL};
 #define FLAG(name) {#name, A_FLAG, 1, true, NULL},
 #define INT(name) {#name, A_INT, 1, true, NULL},
 #define ENUM(name, type) {#name, A_INT, 1, true, type##_words},
 #define FLAGS(name, type) {#name, A_FLAGS, 1, true, type##_words},
 #define AXIS(name) {#name, A_AXIS, 1, true, NULL},
+#define NUMBERS(name) {#name, A_NUMBERS, 1, true, NULL},
 #define DTYPE(name) {#name, A_DTYPE, 1, false, NULL},
 #define WIDER(name) {#name, A_WIDER, 1, false, NULL},
 #define SIZES(dims, sizes) {#dims, A_INT, 1, false, NULL}, {#sizes, A_INT, SC_DIMS, false, NULL},

@@ -69,13 +69,13 @@ typedef struct { /* a result or an operand; or a list of at most n */
     int flags, n; /* schema/slots.h */
 } Slot;
 
-typedef enum { A_FLAG, A_INT, A_FLAGS, A_AXIS, A_DTYPE, A_WIDER, A_FLOAT } AttributeType;
+typedef enum { A_FLAG, A_INT, A_FLAGS, A_AXIS, A_NUMBERS, A_DTYPE, A_WIDER, A_FLOAT } AttributeType;
 typedef struct { /* n numbers, behind those before it in op->i or (A_FLOAT) op->f */
     const char *name;
     AttributeType type;
     int n;
     bool kernel;              /* kernels receive it */
-    const char *const *words; /* of an ENUM: its constants; of FLAGS: bit by bit; else NULL */
+    const char *const *words; /* of an ENUM: its constants; of FLAGS: bit by bit; NULL behind the last; else NULL */
 } Attribute;
 
 typedef struct {

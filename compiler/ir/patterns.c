@@ -130,6 +130,32 @@ static bool norm_grads(Graph *g, Op *first, Op *then, int operand, bool alone) {
     return true;
 }
 
+/* Queries and keys whose heads are normalised, then turned. */
+static bool rope_of_norm(Graph *g, Op *first, Op *then, int operand, bool alone) {
+    const OpParts norm = first->parts, turn = then->parts;
+    Value *y = first->rms_norm.y;
+    if (operand != SLOT(rope, x) || then->rope.x != y || !alone || first->region != then->region) return false;
+    if (then->rope.inverse || then->rope.heads || !value_contiguous(then->rope.y)) return false;
+    op_turn(first, OP_rms_norm_rope);
+    first->module = then->module; /* "self_attn:rope" in a list of `save` */
+    first->call = then->call;
+    first->src = then->src;
+    first->rms_norm_rope.y = then->rope.y;
+    if (turn.rope.positions) op_set(first, SLOT(rms_norm_rope, positions), turn.rope.positions);
+    first->rms_norm_rope.width = turn.rope.width;
+    first->rms_norm_rope.interleaved = turn.rope.interleaved;
+    first->rms_norm_rope.scaling = turn.rope.scaling;
+    first->rms_norm_rope.frequencies = turn.rope.frequencies;
+    first->rms_norm_rope.eps = norm.rms_norm.eps;
+    first->rms_norm_rope.theta = turn.rope.theta;
+    first->rms_norm_rope.factor = turn.rope.factor;
+    first->rms_norm_rope.low = turn.rope.low;
+    first->rms_norm_rope.high = turn.rope.high;
+    first->rms_norm_rope.context = turn.rope.context;
+    first->rms_norm_rope.scale = turn.rope.scale;
+    return true;
+}
+
 /* dx is added to the gradient that came past the norm. */
 static bool add_to_norm_grads(Graph *g, Op *first, Op *then, int operand, bool alone) {
     Value *dx = RESULT_OF(first, dx), *c = then->in[1 - operand];
@@ -186,6 +212,7 @@ const Pattern patterns[] = {
     {"a product that is gated", OP_matmul, OP_silu_mul, false, true, false, false, epilogue_of_product},
     {"a gate's gradient of a product", OP_matmul, OP_silu_mul_grad, false, true, false, false, epilogue_of_product},
     {"a product and a sum", OP_matmul, OP_add, false, true, false, false, add_to_product},
+    {"rotary positions of an rms_norm", OP_rms_norm, OP_rope, false, true, false, false, rope_of_norm},
     {"gradients of layer_norm", OP_layer_norm_grad, OP_layer_norm_grad_w, false, false, true, false, norm_grads},
     {"gradients of rms_norm", OP_rms_norm_grad, OP_rms_norm_grad_w, false, false, true, false, norm_grads},
     {"gradients round a layer_norm", OP_layer_norm_grads, OP_add, false, true, false, false, add_to_norm_grads},

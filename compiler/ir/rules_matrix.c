@@ -418,26 +418,47 @@ Cost cost_attention(const Op *op) {
 }
 
 /* ── rope ────────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* Elements of a head that turn. */
+static int64_t rope_width(const Op *op) {
+    return op->rope.width ? op->rope.width : op->rope.x->shape[3];
+}
+
+/* A number a pair, or two: then positions has a leading dimension, of which the second says the place. */
+static void check_frequencies(Graph *g, const Op *op, const Numbers *l) {
+    const Value *p = op->rope.positions;
+    int64_t pairs = rope_width(op) / 2;
+    if (l->n != pairs && (l->n != 2 * pairs || !p))
+        rule_fail(g, op, "a list of %d frequencies for %lld pairs", l->n, (long long)pairs);
+    for (int64_t k = pairs; k < l->n; k++)
+        if (!(l->at[k] >= 0 && l->at[k] < (float)p->shape[0]))
+            rule_fail(g, op, "positions %s have no row %g", value_str(g->arena, p), (double)l->at[k]);
+}
+
 void infer_rope(Graph *g, Op *op) {
     const Value *x = op->rope.x, *p = op->rope.positions;
     rule_need_float(g, op, x, "x");
     if (x->dims != 4)
         rule_fail(g, op, "x %s must have 4 dims: [batch, sequence, heads, head size]", value_str(g->arena, x));
-    if (x->shape[3] % 2)
-        rule_fail(g, op, "x %s: the head size %lld must be even", value_str(g->arena, x), (long long)x->shape[3]);
+    int64_t width = rope_width(op);
+    if (width < 2 || width % 2 || width > x->shape[3])
+        rule_fail(g, op, "x %s: the width %lld that turns must be even, and at most the head size %lld",
+                  value_str(g->arena, x), (long long)width, (long long)x->shape[3]);
+    const Numbers *l = op->rope.frequencies ? graph_numbers_at(g, op->rope.frequencies) : NULL;
+    if (l) check_frequencies(g, op, l);
     if (p) {
+        int rows = l && l->n > width / 2;
         rule_need_int32(g, op, p, "the positions");
-        if (p->dims != 2 || p->shape[0] != x->shape[0] || p->shape[1] != x->shape[1])
-            rule_fail(g, op, "positions %s with x %s: they must be int32[%lld,%lld]", value_str(g->arena, p),
-                      value_str(g->arena, x), (long long)x->shape[0], (long long)x->shape[1]);
+        if (p->dims != 2 + rows || p->shape[rows] != x->shape[0] || p->shape[rows + 1] != x->shape[1])
+            rule_fail(g, op, "positions %s with x %s: they must be int32[%s%lld,%lld]", value_str(g->arena, p),
+                      value_str(g->arena, x), rows ? "sections," : "", (long long)x->shape[0], (long long)x->shape[1]);
     }
-    if (!(op->rope.theta > 0)) rule_fail(g, op, "theta %g: it must be positive", op->rope.theta);
+    if (!l && !(op->rope.theta > 0)) rule_fail(g, op, "theta %g: it must be positive", op->rope.theta);
     if (op->rope.heads < 0 || op->rope.heads > x->shape[2])
         rule_fail(g, op, "x %s has no %lld heads (internal error)", value_str(g->arena, x), (long long)op->rope.heads);
     rule_out_like(g, op, &op->rope.y, x);
 }
 
-/* The gradient of a rotation is the inverse rotation. */
+/* The gradient of a rotation is the inverse rotation, times the same scale. */
 void grad_rope(Builder *b, Op *op, OpParts *d) {
     OpParts back = op->parts;
     back.rope.y = NULL;
@@ -446,10 +467,11 @@ void grad_rope(Builder *b, Op *op, OpParts *d) {
     d->rope.x = build_op(b, OP_rope, &back)->rope.y;
 }
 
-/* Only the heads that are rotated are read and written: the others stay where they are, since the result takes over the
- * bytes of x. */
+/* Only what is rotated is read and written: other heads and elements stay where they are, since the result takes over
+ * the bytes of x. */
 Cost cost_rope(const Op *op) {
     Cost c = cost_pointwise(op);
     double part = op->rope.heads ? (double)op->rope.heads / (double)op->rope.x->shape[2] : 1;
+    part *= (double)rope_width(op) / (double)op->rope.x->shape[3];
     return (Cost){.flops = c.flops * part, .bytes = c.bytes * part};
 }

@@ -39,11 +39,48 @@ static const char *window_of(Arena *a, const Op *op) {
     return arena_printf(a, "{ %s, %s }", left, after ? arena_printf(a, "%lld", (long long)after - 1) : "all");
 }
 
-static const char *theta_of(Arena *a, const Op *op) {
-    const char *theta = arena_printf(a, "%.9g", op->rope.theta);
-    if (op->rope.factor == 0) return theta;
-    return arena_printf(a, "%s scaled by %.9g (low %.9g, high %.9g, original %.0f)", theta, op->rope.factor,
-                        op->rope.low, op->rope.high, op->rope.context);
+/* "scaled by yarn 40 (low 1, high 32, original 4096)": what it says besides theta. Llama 3.1's has no name. */
+static void add_scaling(Str *s, const Op *op) {
+#define WORD(ID, NAME) NAME " ",
+    static const char *const names[] = {SC_ROPE_SCALINGS(WORD)};
+#undef WORD
+    const double x[] = {op->rope.low, op->rope.high, op->rope.context};
+    const char *const words[] = {"low", "high", "original"}, *separator = " (";
+    str_addf(s, " scaled by %s%.9g", op->rope.scaling == SC_LLAMA3 ? "" : names[op->rope.scaling], op->rope.factor);
+    for (int k = 0; k < 3; k++) {
+        if (x[k] == 0) continue;
+        str_addf(s, "%s%s %.9g", separator, words[k], x[k]);
+        separator = ", ";
+    }
+    str_add(s, *separator == ',' ? ")" : "");
+}
+
+/* How many pairs turn by each row of positions, and whether the rows take turns. */
+static void add_sections(Str *s, const float *row, int pairs) {
+    for (int at = 0, n = 0; n < pairs; at++) {
+        int count = 0;
+        for (int k = 0; k < pairs; k++) count += row[k] == (float)at;
+        str_addf(s, "%s%d", at ? " " : ", sections ", count);
+        n += count;
+    }
+    for (int k = 1; k < pairs; k++)
+        if (row[k] < row[k - 1]) return str_add(s, " in turns");
+}
+
+static const char *rope_of(Arena *a, const Graph *g, const Op *op) {
+    Str s = {.arena = a};
+    const Numbers *l = op->rope.frequencies ? graph_numbers_at(g, op->rope.frequencies) : NULL;
+    long long head = op->rope.x->shape[3], width = op->rope.width ? op->rope.width : head;
+    if (op->rope.theta > 0)
+        str_addf(&s, "%.9g", op->rope.theta);
+    else if (l)
+        str_addf(&s, "of frequencies %g to %g", (double)l->at[0], (double)l->at[width / 2 - 1]);
+    if (op->rope.factor != 0) add_scaling(&s, op);
+    if (width < head) str_addf(&s, ", %lld of %lld elements", width, head);
+    if (op->rope.interleaved) str_add(&s, ", interleaved");
+    if (op->rope.scale != 0) str_addf(&s, ", times %.9g", op->rope.scale);
+    if (l && l->n > width / 2) add_sections(&s, l->at + width / 2, (int)width / 2);
+    return s.s;
 }
 
 /* Which way round a matrix lies, where it has one shape either way. */
@@ -67,7 +104,7 @@ const char *graph_unproven(const Graph *g, const Program *p) {
             if (op->attention.bias) add(&bias, value_str(a, op->attention.bias));
             if (op->attention.softcap > 0) add(&cap, arena_printf(a, "%.9g", op->attention.softcap));
             break;
-        case OP_rope: add(&theta, theta_of(a, op)); break;
+        case OP_rope: add(&theta, rope_of(a, g, op)); break;
         case OP_layer_norm: add(&eps, arena_printf(a, "%.9g", op->layer_norm.eps)); break;
         case OP_rms_norm: add(&eps, arena_printf(a, "%.9g", op->rms_norm.eps)); break;
         case OP_batch_norm: add(&eps, arena_printf(a, "%.9g", op->batch_norm.eps)); break;

@@ -115,8 +115,12 @@ static void mark_listed(Recompute *c, const Op *op, const Checkpoint *k, const M
         bool of_second = between && op->out[i] != between;
         OpKind kind = of_second ? second.kind : op->kind;
         Value *v = value_root(op->out[i]);
-        bool offload = names(k->offload, k->noffload, kind, op->module, of_second, at);
-        v->saved |= offload || names(k->save, k->nsave, kind, op->module, of_second, at);
+        /* What two ops became, of another kind, is found by the name of the second too. */
+        OpKind also = op->joined && op->joined->turned ? op->joined->kind : kind;
+        bool offload = names(k->offload, k->noffload, kind, op->module, of_second, at) ||
+                       names(k->offload, k->noffload, also, op->module, of_second, at);
+        v->saved |= offload || names(k->save, k->nsave, kind, op->module, of_second, at) ||
+                    names(k->save, k->nsave, also, op->module, of_second, at);
         c->offload[v->id] |= offload;
     }
     bool offload = names_input(k->offload, k->noffload), save = offload || names_input(k->save, k->nsave);

@@ -3,10 +3,11 @@
  * Relies on: plan.h, ir/ops.h. Relied on by: cli/calibrate.c.
  *
  * op | variant | key | flops | bytes | count | attributes | table | dtype:alignment:shape:stride:limit ... | events
- * attributes: the numbers of the kernel's struct in order, of an axis how many ranks it has; tensors: all of them
- * (results, operands, workspace), "-" where one is absent; `alignment` is log2 of bytes, at most 8; `limit` bounds the
- * values of an index; where it is -N, they number documents of N tokens. Variant and key are those of Cost: the line's
- * first five fields make a point of a device profile. The events that are such a kernel
+ * attributes: the numbers of the kernel's struct in order, of an axis how many ranks it has, of a list all, with a
+ * blank between two; tensors: all of them (results, operands, workspace), "-" where one is absent; `alignment` is log2
+ * of bytes, at most 8; `limit` bounds the values of an index; where it is -N, they number documents of N tokens.
+ * Variant and key are those of Cost: the line's first five fields make a point of a device profile. The events that are
+ * such a kernel
  * ("micro:e6 micro:e19") stand there for bench/times.py, which knows how long each took. */
 #include "../ir/ops.h"
 #include "../ir/rules.h"
@@ -32,6 +33,10 @@ static void put_tensor(Str *s, const Plan *p, const Value *v, int64_t limit) {
     str_addf(s, "%lld", (long long)limit);
 }
 
+static void put_list(Str *s, const Numbers *l) {
+    for (int k = 0; k < l->n; k++) str_addf(s, "%s%.9g", k ? " " : "", (double)l->at[k]);
+}
+
 /* Both ends of a line; between them stands the count. */
 static void describe(const Plan *p, const Op *op, Str *head, Str *tail) {
     const OpInfo *info = &op_info[op->kind];
@@ -52,6 +57,8 @@ static void describe(const Plan *p, const Op *op, Str *head, Str *tail) {
             str_add(tail, comma);
             if (real)
                 str_addf(tail, "%.9g", x);
+            else if (a->type == A_NUMBERS)
+                put_list(tail, n ? graph_numbers_at(p->graph, n) : &(Numbers){0});
             else
                 str_addf(tail, "%lld", (long long)(a->type == A_AXIS ? p->axes[n]->size : n));
             comma = ",";

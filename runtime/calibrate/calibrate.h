@@ -58,6 +58,7 @@ typedef struct { /* a line of compiler/report/tasks.c; not to be moved: args has
     size_t shift[SC_TENSORS];  /* a tensor begins so many bytes behind a multiple of 512 */
     int64_t limit[SC_TENSORS]; /* of an index's values; 0: none */
     int64_t table[SC_INTS * 64];
+    float list[2048];
     sc_coord place[SC_INTS]; /* on the axes that its numbers name */
 } sc_measured_task;
 

@@ -10,12 +10,14 @@
 
 /* ── kernels by name ─────────────────────────────────────────────────────────────────────────────────────────────────
  */
-/* What an op's struct ends with: a letter for each integer, A for those that are axes, and how many floats. */
+/* What an op's struct ends with: a letter for each integer, A for those that are axes, LN for a list, and how many
+ * floats. */
 #define FLAG(name) "I"
 #define INT(name) "I"
 #define ENUM(name, type) "I"
 #define FLAGS(name, type) "I"
 #define AXIS(name) "A"
+#define NUMBERS(name) "LN"
 #define FLOAT(name) +1
 #define FLOATS(name, n) +n
 #define OP(name, notation, results, operands, integers, floats, ...)                                                   \
@@ -29,6 +31,7 @@ typedef struct { /* what a struct has behind its tensors */
     union {
         int64_t integer;
         double real;
+        const float *list;
     } numbers[];
 } sc_behind;
 #define OP(name, ...)                                                                                                  \
@@ -73,19 +76,37 @@ static int integers(char *text, char separator, int64_t *out, int most) {
     return n;
 }
 
+/* How many numbers a list has, with a blank between two; -1: it is none, or too long. */
+static int read_list(const char *text, float *to, int most) {
+    int n = 0;
+    for (char *end; *text; text = end + (*end == ' ')) {
+        if (n == most) return -1;
+        to[n++] = strtof(text, &end);
+        if (end == text || (*end && *end != ' ')) return -1;
+    }
+    return n;
+}
+
 /* Axes are given by their numbers of ranks, of which this process is the first. */
-static bool read_numbers(char *text, const entry *e, sc_behind *to, sc_coord *place) {
+static bool read_numbers(char *text, const entry *e, sc_behind *to, sc_measured_task *m) {
     int integers = (int)strlen(e->integers), axes = 0;
     for (int k = 0; k < integers + e->floats; k++) {
         char *number = strsep(&text, ","), *end = NULL;
         if (!number) return false;
+        if (k < integers && e->integers[k] == 'L') { /* of one list: the row of rope has no other */
+            int n = read_list(number, m->list, sizeof m->list / sizeof *m->list);
+            to->numbers[k++].list = m->list;
+            to->numbers[k].integer = n;
+            if (n < 0) return false;
+            continue;
+        }
         if (k < integers)
             to->numbers[k].integer = strtoll(number, &end, 10);
         else
             to->numbers[k].real = strtod(number, &end);
         if (end == number || *end) return false;
         if (k >= integers || e->integers[k] != 'A') continue;
-        place[axes] = (sc_coord){0, (int)to->numbers[k].integer};
+        m->place[axes] = (sc_coord){0, (int)to->numbers[k].integer};
         to->numbers[k].integer = axes++;
     }
     return !text || !*text;
@@ -112,7 +133,7 @@ static bool read_args(char *numbers, char *table, char *tensors, const entry *e,
     int n = integers(table, ',', m->table, (int)(sizeof m->table / sizeof *m->table));
     behind->table = m->table;
     behind->ntable = n;
-    bool good = n >= 0 && read_numbers(numbers, e, behind, m->place);
+    bool good = n >= 0 && read_numbers(numbers, e, behind, m);
     for (char *tensor; good && (tensor = strsep(&tensors, " \n"));)
         if (*tensor) good = m->slots < e->slots && read_tensor(tensor, m, m->slots++);
     return good && m->slots == e->slots;

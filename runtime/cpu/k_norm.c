@@ -70,15 +70,17 @@ SC_KERNEL(layer_norm) {
     }
 }
 
+void sc_rms_norm_row(const sc_tensor *y, const sc_tensor *rstd, const sc_tensor *x, const sc_tensor *w, double eps,
+                     int64_t row) {
+    real r = (real)(1 / sqrt(row_deviation(x, row, 0) / (double)sc_cols(x) + eps));
+    sc_set(rstd, row, r);
+    normalise(y, x, w, NULL, row, 0, r);
+}
+
 SC_KERNEL(rms_norm) {
-    const sc_tensor *x = &k->x;
-    double cols = (double)sc_cols(x);
-    sc_range mine = sc_share(task, sc_rows(x), 1);
-    for (int64_t row = mine.begin; row < mine.end; row++) {
-        real rstd = (real)(1 / sqrt(row_deviation(x, row, 0) / cols + k->eps));
-        sc_set(&k->rstd, row, rstd);
-        normalise(&k->y, x, sc_given(&k->w), NULL, row, 0, rstd);
-    }
+    sc_range mine = sc_share(task, sc_rows(&k->x), 1);
+    for (int64_t row = mine.begin; row < mine.end; row++)
+        sc_rms_norm_row(&k->y, &k->rstd, &k->x, sc_given(&k->w), k->eps, row);
 }
 
 /* h = g·w of one chunk. */

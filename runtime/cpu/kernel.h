@@ -129,6 +129,10 @@ void sc_copy_view(const sc_task *task, const sc_tensor *to, const sc_tensor *fro
 sc_kernel sc_finish_cross_entropy, sc_finish_cross_entropy_grads; /* k_cross_entropy.c */
 sc_kernel sc_finish_layer_norm_grads, sc_finish_rms_norm_grads;   /* k_norm.c */
 
+/* y and rstd of one row of x by rms_norm (k_norm.c). */
+void sc_rms_norm_row(const sc_tensor *y, const sc_tensor *rstd, const sc_tensor *x, const sc_tensor *w, double eps,
+                     int64_t row);
+
 /* c = alpha op(a) op(b) + beta c, row-major, on the calling thread (k_blas.c). */
 void sc_gemm(int ta, int tb, int64_t m, int64_t n, int64_t k, real alpha, const real *a, int64_t lda, const real *b,
              int64_t ldb, real beta, real *c, int64_t ldc);

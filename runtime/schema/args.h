@@ -13,6 +13,7 @@
 #define ENUM(name, type) int64_t name;
 #define FLAGS(name, type) int64_t name;
 #define AXIS(name) int64_t name;
+#define NUMBERS(name) sc_numbers name;
 #define FLOAT(name) double name;
 #define FLOATS(name, n) double name[n];
 #define OP(name, notation, results, operands, integers, floats, ...)                                                   \

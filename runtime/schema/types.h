@@ -60,9 +60,19 @@ typedef enum { SC_EPILOGUES(SC_FLAG_OF) } sc_epilogue;
 #define SC_INITS(X) X(SC_ZEROS) X(SC_ONES) X(SC_CONSTANT) X(SC_NORMAL) X(SC_UNIFORM) X(SC_TRUNC_NORMAL)
 typedef enum { SC_INITS(SC_ID) SC_N_INITS } sc_init;
 
+/* X(ID, name in Lua): how the frequencies of rotary positions were made of theta. */
+#define SC_ROPE_SCALINGS(X)                                                                                            \
+    X(SC_LLAMA3, "llama3")                                                                                             \
+    X(SC_LINEAR, "linear")                                                                                             \
+    X(SC_DYNAMIC, "dynamic")                                                                                           \
+    X(SC_YARN, "yarn")                                                                                                 \
+    X(SC_LONGROPE, "longrope")                                                                                         \
+    X(SC_PROPORTIONAL, "proportional")
+typedef enum { SC_ROPE_SCALINGS(SC_ID) SC_N_ROPE_SCALINGS } sc_rope_scaling;
+
 /* Most dimensions of a tensor, operands (and results) of an op, integers and floats among its attributes; pieces of a
  * split, wires of an extension, numbers of a custom op. */
-enum { SC_DIMS = 6, SC_OPERANDS = 16, SC_TENSORS = 2 * SC_OPERANDS + 1, SC_INTS = 12, SC_FLOATS = 6 };
+enum { SC_DIMS = 6, SC_OPERANDS = 16, SC_TENSORS = 2 * SC_OPERANDS + 1, SC_INTS = 12, SC_FLOATS = 7 };
 enum { SC_SPLITS = 10, SC_WIRES = 4, SC_NUMBERS = 5 };
 
 #endif

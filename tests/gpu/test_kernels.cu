@@ -301,45 +301,88 @@ struct rope_case {
     int64_t b, s, h, d;
     bool fused, positions, inverse, in_place;
     double factor;
-    int64_t turned = 0; /* heads; 0: all */
+    int64_t turned = 0, width = 0; /* heads, elements; 0: all */
+    bool interleaved = false, sections = false;
+    double scale = 0;
 };
 static void rope_trial(int d, rope_case c) {
     pool p;
     extents shape = {c.b, c.s, c.h, c.d}, stride;
     if (c.fused) stride = {c.s * c.h * c.d * 3, c.h * c.d * 3, c.d, 1};
     tensor &x = p.random(d, shape, stride, c.fused ? c.h * c.d : 0), &y = c.in_place ? x : p.empty(d, shape);
-    tensor &positions = p.integers({c.b, c.s}, 0, 9000);
-    double theta = 500000, low = 1, high = 4, original = 8192;
-    numbers want(x.x.size());
+    extents rows = {c.b, c.s};
+    if (c.sections) rows.insert(rows.begin(), 3);
+    tensor &positions = p.integers(rows, 0, 9000);
+    double theta = 500000, low = 1, high = 4, original = 8192, scale = c.scale != 0 ? c.scale : 1;
+    numbers want = x.x;
+    int64_t width = c.width ? c.width : c.d, half = width / 2;
+    std::vector<float> list(2 * (size_t)half);
     for (int64_t r = 0; r < c.b * c.s * c.h; r++)
-        for (int64_t i = 0; i < c.d / 2; i++) {
-            double f = (float)(1 / pow(theta, (double)((float)(2 * i) / (float)c.d))), wave = 2 * M_PI / f;
+        for (int64_t i = 0; i < half; i++) {
+            double f = (float)(1 / pow(theta, (double)((float)(2 * i) / (float)width))), wave = 2 * M_PI / f;
             double smooth = (original / wave - low) / (high - low);
             if (c.factor != 0 && wave >= original / high)
                 f = (float)(wave > original / low ? f / c.factor : (1 - smooth) * f / c.factor + smooth * f);
-            double at = c.positions ? positions.x[r / c.h] : (double)(r / c.h % c.s);
+            list[i] = (float)f, list[half + i] = (float)(i % 3);
+            double at = c.positions ? positions.x[r / c.h + (c.sections ? i % 3 * c.b * c.s : 0)] : (double)(r / c.h % c.s);
             double a = (float)((float)at * (float)f), sn = c.inverse ? -sin(a) : sin(a), cs = cos(a);
-            double u = x.x[r * c.d + i], v = x.x[r * c.d + i + c.d / 2];
-            if (c.turned && r % c.h >= c.turned) sn = 0, cs = 1;
-            want[r * c.d + i] = u * cs - v * sn;
-            want[r * c.d + i + c.d / 2] = v * cs + u * sn;
+            int64_t n0 = r * c.d + (c.interleaved ? 2 * i : i), n1 = n0 + (c.interleaved ? 1 : half);
+            double u = x.x[n0], v = x.x[n1];
+            if (c.turned && r % c.h >= c.turned) continue;
+            want[n0] = (u * cs - v * sn) * scale;
+            want[n1] = (v * cs + u * sn) * scale;
         }
-    trial t(text_of("rope %s[%lld,%lld,%lld of %lld,%lld]%s%s%s%s%s", dtype_text(d), (long long)c.b, (long long)c.s,
-                    (long long)(c.turned ? c.turned : c.h), (long long)c.h, (long long)c.d, c.fused ? " fused" : "",
-                    c.positions ? " positions" : "", c.inverse ? " inverse" : "", c.factor != 0 ? " scaled" : "",
-                    c.in_place ? " in place" : ""),
+    trial t(text_of("rope %s[%lld,%lld,%lld of %lld,%lld of %lld]%s%s%s%s%s%s%s", dtype_text(d), (long long)c.b,
+                    (long long)c.s, (long long)(c.turned ? c.turned : c.h), (long long)c.h, (long long)width,
+                    (long long)c.d, c.fused ? " fused" : "", c.positions ? " positions" : "",
+                    c.inverse ? " inverse" : "", c.factor != 0 ? " scaled" : "", c.in_place ? " in place" : "",
+                    c.interleaved ? " interleaved" : "", c.sections ? " sections" : ""),
             sc_rope_args{.y = y.t,
                          .x = x.t,
                          .positions = given(c.positions, positions),
                          .inverse = c.inverse,
                          .heads = c.turned,
+                         .width = c.width,
+                         .interleaved = c.interleaved,
+                         .frequencies = {list.data(), c.sections ? 2 * half : 0},
                          .theta = theta,
                          .factor = c.factor,
                          .low = low,
                          .high = high,
-                         .context = original});
+                         .context = original,
+                         .scale = c.scale});
     t.run();
     t.expect("y", y, want, 1);
+}
+
+/* To the bit what rms_norm and rope make one after the other. */
+struct norm_rope_case {
+    int64_t b, s, h, d;
+    bool fused, positions, weight;
+    int64_t width = 0;
+    bool interleaved = false;
+};
+static void norm_rope_trial(int d, norm_rope_case c) {
+    pool p;
+    extents shape = {c.b, c.s, c.h, c.d}, stride;
+    if (c.fused) stride = {c.s * c.h * c.d * 3, c.h * c.d * 3, c.d, 1};
+    tensor &x = p.random(d, shape, stride, c.fused ? c.h * c.d : 0), &w = p.random(d, {c.d}, {}, 0, 0.5, 1);
+    tensor &y = p.empty(d, shape), &apart = p.empty(d, shape), &positions = p.integers({c.b, c.s}, 0, 9000);
+    tensor &rstd = p.empty(FP32, {c.b * c.s * c.h}), &rstd2 = p.empty(FP32, {c.b * c.s * c.h});
+    std::string about = text_of(" %s[%lld,%lld,%lld,%lld] of %lld%s%s%s%s", dtype_text(d), (long long)c.b, (long long)c.s,
+                                (long long)c.h, (long long)c.d, (long long)c.width, c.fused ? " fused" : "",
+                                c.positions ? " positions" : "", c.weight ? " w" : "", c.interleaved ? " interleaved" : "");
+    sc_rms_norm_args norm = {.y = apart.t, .rstd = rstd2.t, .x = x.t, .w = given(c.weight, w), .eps = 1e-5};
+    sc_rope_args turn = {.y = apart.t, .x = apart.t, .positions = given(c.positions, positions), .width = c.width,
+                         .interleaved = c.interleaved, .theta = 500000, .scale = 1.25};
+    trial("rms_norm before" + about, norm).run();
+    trial("rope behind" + about, turn).run();
+    trial t("rms_norm_rope" + about,
+            sc_rms_norm_rope_args{.y = y.t, .rstd = rstd.t, .x = x.t, .w = norm.w, .positions = turn.positions,
+                                  .width = c.width, .interleaved = c.interleaved, .eps = 1e-5, .theta = 500000, .scale = 1.25});
+    t.run();
+    t.expect("y", y, apart.x, -1);
+    t.expect("rstd", rstd, rstd2.x, -1);
 }
 
 static void lookups() {
@@ -362,6 +405,25 @@ static void lookups() {
         rope_trial(d, {2, 17, 5, 64, false, false, false, false, 0, 4});
         rope_trial(d, {2, 17, 5, 64, false, true, true, true, 0, 3});
         rope_trial(d, {3, 9, 4, 6, true, false, false, false, 8, 1});
+        rope_trial(d, {2, 17, 3, 128, false, false, false, false, 0, 2, 64});
+        rope_trial(d, {2, 17, 3, 80, true, true, true, false, 8, 0, 32, false, false, 1.5});
+        rope_trial(d, {2, 17, 3, 65, false, true, false, true, 0, 0, 24});
+        rope_trial(d, {2, 17, 3, 65, false, true, false, false, 0, 2, 24});
+        rope_trial(d, {2, 17, 5, 128, false, false, true, false, 0, 4, 0, true});
+        rope_trial(d, {2, 5, 2, 600, true, true, false, true, 0, 0, 560, true, false, 0.5});
+        rope_trial(d, {3, 9, 4, 14, false, false, false, false, 0, 0, 10, true});
+        rope_trial(d, {2, 17, 3, 128, false, true, false, false, 0, 0, 0, false, true});
+        rope_trial(d, {2, 5, 2, 600, false, true, true, true, 8, 0, 0, true, true, 1.25});
+    }
+    for (int d : floats) {
+        norm_rope_trial(d, {2, 17, 3, 128, false, false, true});
+        norm_rope_trial(d, {2, 9, 5, 64, true, true, true});
+        norm_rope_trial(d, {7, 5, 2, 256, false, false, false});
+        norm_rope_trial(d, {2, 9, 3, 128, true, true, true, 64});
+        norm_rope_trial(d, {2, 9, 3, 128, false, true, false, 0, true});
+        norm_rope_trial(d, {3, 9, 3, 64, false, false, true, 48, true});
+        norm_rope_trial(d, {1, 33, 2, 96, false, false, true});
+        norm_rope_trial(d, {1, 3, 2, 512, false, true, true});
     }
     if (!quick) {
         embedding_trial(BF16, 20000, 50304, 768, STEEP, FP32);

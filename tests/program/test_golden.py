@@ -5,9 +5,10 @@ Relies on: harness.py, tests/golden/NAME.{json,records,weights,grads}. Relied on
 import json
 import math
 import os
+import re
 import sys
 
-from harness import Failure, ROOT, build, check, close, cores, floats, long, of_ranks, read_log, read_safetensors, relative, scratch, shared, steps, train
+from harness import Failure, ROOT, SHARDC, build, check, close, cores, floats, long, must, of_ranks, read_log, read_safetensors, relative, scratch, shared, steps, train
 
 GOLDEN = os.path.join(ROOT, "tests", "golden")
 sys.path += [GOLDEN, os.path.join(ROOT, "tests")]
@@ -177,6 +178,45 @@ def test_llama3():
 
 def test_qwen2():
     return agrees("qwen2")
+
+
+# Sections of one row: the text then shows the frequencies of every scaling, of Llama 3.1's too, which the kernel would compute.
+ROPE = """local nn, optim = require "nn", require "optim"
+local model = nn.module "Net"
+model.embed, model.out = nn.Embedding(8, %(head)d), nn.Linear(%(head)d, 8)
+function model:forward(tokens)
+  local x = self.embed(tokens):reshape(1, %(seq)d, 1, %(head)d)
+  x = nn.rope(x, { sections = { %(pairs)d }, positions = nn.arange(%(seq)d):reshape(1, 1, %(seq)d), %(options)s })
+  return self.out(x:reshape(1, %(seq)d, %(head)d))
+end
+return nn.training {
+  model = model,
+  batch = { tokens = nn.input("int32", { 1, %(seq)d }, { from = "tokens" }), targets = nn.input("int32", { 1, %(seq)d }, { from = "tokens", shift = 1 }) },
+  loss = function(m, b) return nn.cross_entropy(m(b.tokens), b.targets) end,
+  optimizer = optim.SGD { lr = 0.1 },
+}
+"""
+
+
+def test_rope():
+    """The frequencies of rotary positions and the scale of their sines, beside transformers'."""
+    folder, worst = scratch("rope"), (0, "")
+    with open(os.path.join(GOLDEN, "rope.json")) as f:
+        cases = json.load(f)
+    for name, case in cases.items():
+        expected, model, path = case["frequencies"], os.path.join(folder, "model.lua"), os.path.join(folder, "m")
+        with open(model, "w") as f:
+            f.write(ROPE % dict(case, pairs=len(expected)))
+        must([SHARDC, "build", model, "--sources", "-o", path])
+        with open(path + ".c") as f:
+            text = f.read()
+        numbers = [float(x) for x in re.search(r"numbers_1\[\] = \{(.*?)\}", text, re.S)[1].split(",")]
+        scale = re.search(r"\.scale = ([^,\s)]+)", text)
+        check(len(numbers) == 2 * len(expected), "%s: %d numbers for %d pairs" % (name, len(numbers), len(expected)))
+        for x, y in [*zip(numbers, expected), (float(scale[1]) if scale else 1, case["scale"])]:
+            check(abs(x - y) <= 5e-7 * abs(y), "%s: %.9g, not %.9g" % (name, x, y))
+            worst = max(worst, (abs(x - y) / (abs(y) or 1), name))
+    return "%d scalings; the furthest is %s, %.1e" % (len(cases), worst[1], worst[0])
 
 
 def test_transformer():

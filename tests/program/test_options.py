@@ -345,6 +345,9 @@ function model:forward(tokens)
   h = nn.attention { q = h, k = h, v = h, causal = true, window = { 3, 0 }, softcap = 50, bias = position / 4 }
   h = nn.attention { q = h, k = h, v = nn.slice(h, 3, 0, 4), window = { math.huge, 2 } }
   h = nn.concat({ h, h }, 3)
+  h = nn.rope(h, { width = 4, interleaved = true, scaling = { type = "yarn", factor = 4, original = 16 } })
+  h = nn.rope(h, { frequencies = { 1, 0.5, 0.25, 0.1 }, sections = { 1, 3 }, positions = nn.expand(nn.arange(8), 2, 2, 8) })
+  h = nn.rope(h, { theta = 100, scale = 2, sections = { 2, 2 }, in_turns = true, positions = nn.expand(nn.arange(8), 2, 2, 8) })
   x = x + h:reshape(2, 8, 16)
   return self.out(x)
 end
@@ -360,7 +363,8 @@ return nn.training {
     open(model, "w").write(other)
     shardc("build", model, "--sources", "-o", path)
     line = re.search(r'\.unproven = "(.*?)",\n', open(path + ".c").read())[1]
-    check(line == "heads 2 of 8 and 2 of 8 with values of 4, scale of attention 0.25, window full and { 3, 0 } and { all, 2 }, softcap 50, bias of scores fp32[1,1,1,8], eps 0.1 and 0.01 and 0.001 and 0.0001 and 2 more", line)
+    check(line == "heads 2 of 8 and 2 of 8 with values of 4, scale of attention 0.25, window full and { 3, 0 } and { all, 2 }, softcap 50, bias of scores fp32[1,1,1,8], rope theta 10000 scaled by yarn 4 (low 1, high 32, original 16), 4 of 8 elements, "
+          "interleaved, times 1.13862944 and of frequencies 1 to 0.1, sections 1 3 and 100, times 2, sections 2 2 in turns, eps 0.1 and 0.01 and 0.001 and 0.0001 and 2 more", line)
 
 
 def test_exported_dtypes():

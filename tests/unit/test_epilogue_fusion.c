@@ -342,6 +342,50 @@ Test(epilogue_fusion, gradients_round_a_norm) {
     cr_expect_eq(count(OP_rms_norm_grad) + count(OP_rms_norm_grad_w), 0);
 }
 
+/* A head that is normalised, then turned. */
+static Value *turned(bool read_elsewhere) {
+    start();
+    Value *x = build_reshape(b, matmul(input(FP32, SHAPE(6, 8)), param(SHAPE(8, 8))), SHAPE(1, 6, 1, 8));
+    Value *n = rms_norm(x);
+    Value *y = BUILD(b, rope, .x = n, .width = 4, .interleaved = true, .theta = 100, .scale = 2)->rope.y;
+    Value *out = build_reshape(b, read_elsewhere ? build_two(b, OP_add, y, build_one(b, OP_tanh, n)) : y, SHAPE(6, 8));
+    loss(matmul(out, param(SHAPE(8, 4))));
+    return y;
+}
+
+Test(epilogue_fusion, a_norm_whose_heads_turn) {
+    const Value *y = turned(false);
+    finish();
+    const Op *op = nth(OP_rms_norm_rope, 0);
+    cr_expect(op->rms_norm_rope.y == y && op->rms_norm_rope.rstd && op->rms_norm_rope.w);
+    cr_expect(op->rms_norm_rope.width == 4 && op->rms_norm_rope.interleaved && op->rms_norm_rope.scale == 2);
+    cr_expect(op->rms_norm_rope.eps == 1e-5 && op->rms_norm_rope.theta == 100);
+    cr_expect(count(OP_rms_norm) == 0 && count(OP_rope) == 1 && nth(OP_rope, 0)->rope.inverse);
+    turned(true);
+    finish();
+    cr_expect(count(OP_rms_norm) == 1 && count(OP_rope) == 2, "something else reads the norm");
+    turned(false);
+    nth(OP_rope, 0)->region = 1;
+    finish();
+    cr_expect(count(OP_rms_norm) == 1 && count(OP_rope) == 2, "they are of two checkpointed calls");
+}
+
+/* The second op is found by its own name. */
+Test(epilogue_fusion, a_turned_head_is_kept_by_name) {
+    static const char *const names[] = {"rope", "rms_norm_rope", "rms_norm"};
+    for (int k = 0; k < 3; k++) {
+        const Value *y = turned(false);
+        Checkpoint *c = NEW(g->arena, Checkpoint);
+        *c = (Checkpoint){.recompute = true, .save = (const char **)&names[k], .nsave = 1};
+        for (int i = 0; i < g->train->ops.n - 1; i++)
+            g->train->ops.at[i]->region = 1, g->train->ops.at[i]->checkpoint = c;
+        finish();
+        lower_recompute(g, g->train);
+        graph_check(g, "recompute");
+        cr_expect_eq(y->saved, k < 2, "save = { \"%s\" }", names[k]);
+    }
+}
+
 /* x + b V, then a norm: b's gradient is the sum of what both ways bring to the sum. */
 static void biased(OpKind norm, bool residual, int times) {
     start();

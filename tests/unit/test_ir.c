@@ -737,6 +737,14 @@ SITUATION(loss_shapes, BUILD(b, cross_entropy, .logits = val(FP32, SHAPE(2, 3)),
 SITUATION(loss_targets, BUILD(b, cross_entropy, .logits = val(FP32, SHAPE(2, 3)), .targets = val(FP32, SHAPE(2))))
 SITUATION(rope_dims, BUILD(b, rope, .x = val(FP32, SHAPE(2, 3)), .theta = 1e4))
 SITUATION(rope_odd, BUILD(b, rope, .x = val(FP32, SHAPE(2, 3, 4, 5)), .theta = 1e4))
+SITUATION(rope_wide, BUILD(b, rope, .x = val(FP32, SHAPE(2, 3, 4, 6)), .width = 8, .theta = 1e4))
+static const float frequencies[] = {1, 0.5f, 0, 2};
+SITUATION(rope_list,
+          BUILD(b, rope, .x = val(FP32, SHAPE(2, 3, 4, 6)), .frequencies = graph_numbers(b->g, frequencies, 2)))
+SITUATION(rope_row, BUILD(b, rope, .x = val(FP32, SHAPE(2, 3, 4, 4)), .positions = val(INT32, SHAPE(2, 2, 3)),
+                          .frequencies = graph_numbers(b->g, frequencies, 4)))
+SITUATION(rope_rows, BUILD(b, rope, .x = val(FP32, SHAPE(2, 3, 4, 4)), .positions = val(INT32, SHAPE(3, 3, 2)),
+                           .frequencies = graph_numbers(b->g, frequencies, 4)))
 SITUATION(rope_positions,
           BUILD(b, rope, .x = val(FP32, SHAPE(2, 3, 4, 6)), .positions = val(INT32, SHAPE(3)), .theta = 1e4))
 SITUATION(rope_heads, BUILD(b, rope, .x = val(FP32, SHAPE(2, 3, 4, 6)), .heads = 5, .theta = 1e4))
@@ -845,7 +853,11 @@ Test(ir, rules_say_what_is_wrong) {
         {loss_shapes, "logits fp32[2,3] with targets int32[3]: they must be [N,V] and [N]"},
         {loss_targets, "the targets fp32[2] must be int32"},
         {rope_dims, "must have 4 dims"},
-        {rope_odd, "the head size 5 must be even"},
+        {rope_odd, "the width 5 that turns must be even, and at most the head size 5"},
+        {rope_wide, "the width 8 that turns must be even, and at most the head size 6"},
+        {rope_list, "a list of 2 frequencies for 3 pairs"},
+        {rope_row, "positions int32[2,2,3] have no row 2"},
+        {rope_rows, "positions int32[3,3,2] with x fp32[2,3,4,4]: they must be int32[sections,2,3]"},
         {rope_positions, "positions int32[3] with x fp32[2,3,4,6]: they must be int32[2,3]"},
         {rope_heads, "x fp32[2,3,4,6] has no 5 heads"},
         {rope_theta, "theta 0: it must be positive"},

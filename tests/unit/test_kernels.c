@@ -619,6 +619,7 @@ Test(kernels, attention) {
 }
 
 static double rope_frequency(const sc_rope_args *k, int64_t i, int64_t head) {
+    if (k->frequencies.n) return k->frequencies.at[i];
     double w = pow(k->theta, -2.0 * (double)i / (double)head), wave = 2 * M_PI / w;
     if (k->factor == 0 || wave < k->context / k->high) return w;
     if (wave > k->context / k->low) return w / k->factor;
@@ -626,33 +627,73 @@ static double rope_frequency(const sc_rope_args *k, int64_t i, int64_t head) {
     return (1 - smooth) * w / k->factor + smooth * w;
 }
 
+/* Angle, of pair i of row `row` of x [B,S,...]. */
+static double rope_angle(const sc_rope_args *k, int64_t row, int64_t i) {
+    const sc_tensor *p = &k->positions, *x = &k->x;
+    int64_t width = k->width ? k->width : x->shape[3], rows = x->shape[0] * x->shape[1], at = row;
+    if (k->frequencies.n > width / 2) at += (int64_t)k->frequencies.at[width / 2 + i] * rows;
+    return (p->p ? int_at(p, at) : (int)(row % x->shape[1])) * rope_frequency(k, i, width);
+}
+
 Test(kernels, rope) {
+    static const float list[] = {1, 0.5f, 0.25f, 0, 0.1f, 0.01f, 0, 1, 2, 1, 0, 2};
     static const sc_rope_args settings[] = {{.theta = 10000},
-                                            {.theta = 500000, .factor = 8, .low = 1, .high = 4, .context = 64}};
+                                            {.theta = 500000, .factor = 8, .low = 1, .high = 4, .context = 64},
+                                            {.theta = 10000, .width = 14, .scale = 1.5},
+                                            {.interleaved = true, .width = 12, .frequencies = {list, 6}},
+                                            {.scale = 0.75, .width = 12, .frequencies = {list, 12}}};
     FOR_DTYPES
-    for (int variant = 0; variant < 16; variant++) {
-        sc_rope_args k = settings[variant & 1];
-        int64_t B = 2, S = 37, H = 3, D = 22, turned = variant & 8 ? 2 : H;
+    for (int variant = 0; variant < 40; variant++) {
+        sc_rope_args k = settings[variant % 5];
+        bool inverse = variant / 5 & 1, given = variant / 10 & 1, sections = k.frequencies.n == 12;
+        int64_t B = 2, S = 37, H = 3, D = 22, turned = variant / 20 ? 2 : H, width = k.width ? k.width : D;
         sc_tensor x = filled(tensor(d, 4, LIST(B, S, H, D), LIST(S * H * D * 2, H * D * 2, D, 1)), 1, 0),
                   y = T_(d, B, S, H, D);
-        sc_tensor positions = integers(T_(INT32, B, S), 0, 300);
         k.y = y, k.x = x;
-        if (variant & 2) k.positions = positions;
-        k.inverse = variant >> 2 & 1;
-        k.heads = variant & 8 ? turned : 0;
+        if (sections)
+            k.positions = integers(T_(INT32, 3, B, S), 0, 300);
+        else if (given)
+            k.positions = integers(T_(INT32, B, S), 0, 300);
+        k.inverse = inverse;
+        k.heads = turned < H ? turned : 0;
         run_args(rope, &k);
         for (int64_t n = 0; n < B * S * H * D; n++) {
-            int64_t e = n % D, i = e % (D / 2), row = n / D / H, other = n - e + (e < D / 2 ? e + D / 2 : e - D / 2);
-            double a = (variant & 2 ? int_at(&positions, row) : (int)(row % S)) * rope_frequency(&k, i, D);
-            double sine = (variant >> 2 & 1 ? -1 : 1) * (e < D / 2 ? -sin(a) : sin(a));
-            bool turns = n / D % H < turned;
-            if (!turns) cr_assert(val(&y, n) == val(&x, n), "rope: a head that does not turn [%ld]", (long)n);
-            if (!turns) continue;
-            near(&y, n, val(&x, n) * cos(a) + val(&x, other) * sine, sizeof(real) == 8 && d == FP64 ? 30 : 8, "rope");
+            int64_t e = n % D, row = n / D / H, half = width / 2;
+            bool second = k.interleaved ? e % 2 : e >= half;
+            int64_t i = k.interleaved ? e / 2 : e % half, other = n + (second ? -1 : 1) * (k.interleaved ? 1 : half);
+            if (n / D % H >= turned || e >= width) {
+                cr_assert(val(&y, n) == val(&x, n), "rope: an element that does not turn [%ld]", (long)n);
+                continue;
+            }
+            double a = rope_angle(&k, row, i), scale = k.scale != 0 ? k.scale : 1;
+            double sine = (inverse == second ? -1 : 1) * sin(a);
+            near(&y, n, (val(&x, n) * cos(a) + val(&x, other) * sine) * scale, sizeof(real) == 8 && d == FP64 ? 30 : 8,
+                 "rope");
         }
         k.y = x;
         run_args(rope, &k);
         for (int64_t n = 0; n < B * S * H * D; n++) cr_assert(val(&x, n) == val(&y, n), "in place [%ld]", (long)n);
+    }
+}
+
+/* To the bit what the two kernels make one after the other. */
+Test(kernels, rms_norm_rope) {
+    static const float list[] = {1, 0.5f, 0.25f, 0, 0.1f, 0.01f, 0, 1, 2, 1, 0, 2};
+    FOR_DTYPES
+    for (int variant = 0; variant < 4; variant++) {
+        int64_t B = 2, S = 37, H = 3, D = 22;
+        sc_tensor x = filled(tensor(d, 4, LIST(B, S, H, D), LIST(S * H * D * 2, H * D * 2, D, 1)), 1, 0);
+        sc_tensor w = filled(T_(d, D), 0.5, 1), apart = T_(d, B, S, H, D), y = T_(d, B, S, H, D);
+        sc_tensor rstd = T_(SC_REAL, B * S * H), rstd2 = T_(SC_REAL, B * S * H);
+        sc_rms_norm_rope_args k = {.y = y, .rstd = rstd, .x = x, .eps = 1e-5, .theta = 10000};
+        if (variant & 1) k.w = w, k.positions = integers(T_(INT32, B, S), 0, 300);
+        if (variant & 2) k.width = 12, k.interleaved = true, k.frequencies = (sc_numbers){list, 6}, k.scale = 1.5;
+        run_args(rms_norm_rope, &k);
+        run(rms_norm, .y = apart, .rstd = rstd2, .x = x, .w = k.w, .eps = k.eps);
+        run(rope, .y = apart, .x = apart, .positions = k.positions, .width = k.width, .interleaved = k.interleaved,
+            .frequencies = k.frequencies, .theta = k.theta, .scale = k.scale);
+        for (int64_t n = 0; n < B * S * H * D; n++) cr_assert(val(&y, n) == val(&apart, n), "y[%ld]", (long)n);
+        for (int64_t n = 0; n < B * S * H; n++) cr_assert(val(&rstd, n) == val(&rstd2, n), "rstd[%ld]", (long)n);
     }
 }
 

@@ -123,6 +123,13 @@ static const struct {
     {"all turn", "", "q, k, v = nn.rope(q), nn.rope(k), nn.rope(v)", GATED, WHOLE, BIASES, 6},
     {"queries alone turn", "", "q = nn.rope(q)", GATED, WHOLE, BIASES, 6},
     {"by other angles", "", "q, k = nn.rope(q), nn.rope(k, { theta = 5 })", GATED, WHOLE, BIASES, 7},
+    {"by a list", "",
+     "local o = { width = 2, interleaved = true, scale = 2, scaling = { type = 'linear', factor = 2 } }\n"
+     "q, k = nn.rope(q, o), nn.rope(k, o)",
+     GATED, WHOLE, BIASES, 6},
+    {"by another list", "", "q, k = nn.rope(q, { frequencies = { 1, 0.1 } }), nn.rope(k, { frequencies = { 1, 0.2 } })",
+     GATED, WHOLE, BIASES, 7},
+    {"in other widths", "", "q, k = nn.rope(q, { width = 2 }), nn.rope(k)", GATED, WHOLE, BIASES, 7},
     {"what a norm keeps", "", "q = nn.rms_norm(q)", GATED, WHOLE, BIASES, 7},
     {"read elsewhere", "", "nn.log_metric('q', nn.mean(q))", GATED, WHOLE, BIASES, 7},
     {"a weight used twice", "attn.v.weight = attn.k.weight", TURN, GATED, WHOLE, BIASES, 8},

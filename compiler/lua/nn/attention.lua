@@ -1,10 +1,9 @@
--- nn: attention and rotary positions.
+-- nn: attention.
 -- Relies on: the table `prim` (frontend/*.c, arguments.lua), whose field nn this file adds functions to.
 -- Relied on by: nn.lua, which makes the module of it.
 local prim = prim
 local nn, op, fail, describe, check_keys = prim.nn, prim.op, prim.refuse, prim.describe, prim.check_keys
-local table_of, is_tensor, same_sizes, beside = prim.table_of, prim.is_tensor, prim.same_sizes, prim.in_dtype_of
-local need_tensor, need_size, need_number = prim.need_tensor, prim.need_size, prim.need_number
+local is_tensor, same_sizes, beside, need_tensor, need_size = prim.is_tensor, prim.same_sizes, prim.in_dtype_of, prim.need_tensor, prim.need_size
 local need_positive, need_probability, need_boolean = prim.need_positive, prim.need_probability, prim.need_boolean
 local floating = prim.floating
 
@@ -82,34 +81,4 @@ function nn.attention(options)
     document_length = options.document_length and need_size("attention", "document_length", options.document_length) or 0 })
   if need_boolean("attention", "lse", options.lse, false) then return o, lse end
   return o
-end
-
-local SCALING = "Llama 3.1's is { factor = 8, low = 1, high = 4, original = 8192 }; leave scaling out for none (llama3.lua: rope_scaling=false)"
--- Llama 3.1's scaling, within what transformers takes: at least 1, 0 < low < high, and a whole number of positions.
-local function need_scaling(s)
-  local what, word = "rope", "scaling."
-  check_keys("nn.rope: scaling", s, "factor low high original")
-  need_number(what, word .. "factor", s.factor, "a number of at least 1", function(n) return n >= 1 end, SCALING)
-  need_positive(what, word .. "low", s.low, SCALING)
-  need_number(what, word .. "high", s.high, ("a number above low = %g"):format(s.low), function(n) return n > s.low end, SCALING)
-  need_number(what, word .. "original", s.original, "a whole number of positions, at least 1", function(n) return n >= 1 and math.tointeger(n) end, SCALING)
-  return s
-end
-
--- Rotary position embedding of x [B,S,H,D] as in Llama: elements d and d + D/2 are a pair. theta: 10000. positions:
--- int32 [B,S], 0, 1, ... by default. scaling = { factor, low, high, original }, as in Llama 3.1: factor at least 1, low
--- below high, original the positions that it was trained on; none by default.
-function nn.rope(x, options)
-  local o = table_of(options)
-  check_keys("nn.rope", o, "theta positions scaling")
-  if need_tensor("rope", x).ndim ~= 4 or x:size(-1) % 2 ~= 0 then
-    fail(nil, "rope: x %s must be [batch,sequence,heads,width] of even width", tostring(x))
-  end
-  local s = o.scaling ~= nil and need_scaling(o.scaling) or { factor = 0, low = 0, high = 0, original = 0 }
-  if o.positions and (need_tensor("rope", o.positions).dtype ~= "int32" or not same_sizes(o.positions.shape, { x:size(0), x:size(1) })) then
-    fail(nil, "rope: positions %s must be int32[%d,%d]", tostring(o.positions), x:size(0), x:size(1))
-  end
-  local theta = o.theta == nil and 10000 or need_positive("rope", "theta", o.theta)
-  return (op("rope", { x = x, positions = o.positions, heads = 0, theta = theta, factor = s.factor, low = s.low, high = s.high,
-    context = s.original }))
 end

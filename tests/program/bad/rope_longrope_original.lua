@@ -1,0 +1,20 @@
+-- expect: rope_longrope_original\.lua:8: rope: scaling\.original must be a whole number of positions, at least 2, not the number 1
+local nn, optim = require "nn", require "optim"
+local model = nn.module "Net"
+model.embed = nn.Embedding(16, 4)
+model.out = nn.Linear(4, 16)
+function model:forward(tokens)
+  local x = self.embed(tokens)
+  x = nn.rope(x:reshape(2, 8, 2, 2), { scaling = { type = "longrope", factor = 2, original = 1, short_factor = { 1 }, long_factor = { 2 } } })
+  return self.out(x)
+end
+
+return nn.training {
+  model = model,
+  batch = {
+    tokens  = nn.input("int32", { 2, 8 }, { from = "tokens" }),
+    targets = nn.input("int32", { 2, 8 }, { from = "tokens", shift = 1 }),
+  },
+  loss = function(m, b) return nn.cross_entropy(m(b.tokens), b.targets) end,
+  optimizer = optim.SGD { lr = 0.1 },
+}
