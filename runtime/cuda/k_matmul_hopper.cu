@@ -1,6 +1,6 @@
 /* matmul with gelu or silu(gate) · y, or with the gradient of either, for compute capability 9.0: the function of a
  * tile's elements is computed while the next tile is being multiplied.
- * Relies on: matmul_hopper.h, kernel.cuh, the driver's cuTensorMapEncodeTiled; sm_90a (the Makefile compiles
+ * Relies on: matmul_hopper.h, kernel.cuh, hopper.cuh; sm_90a (the Makefile compiles
  * this file for it, and defines SC_HOPPER, where architecture 90 is among the library's).
  * Relied on by: k_matmul.cu.
  *
@@ -32,7 +32,7 @@ extern "C" void sc_matmul_hopper(const sc_task *t, const sc_matmul_key *, void *
     sc_unsupported(t, "matmul", "this library was made without architecture 90");
 }
 #else
-#include <cuda.h>
+#include "hopper.cuh"
 
 enum { PAIR = 2, ROWS = 128, COLUMNS = 256, DEPTH = 64, STAGES = 4, THREADS = 384 };
 enum { HALVES = COLUMNS / 32, LEAST = 11 }; /* half slices of a tile; blocks of k that they take */
@@ -61,24 +61,8 @@ __host__ __device__ constexpr bool gated(int f) {
     return f & SC_GATED;
 }
 
-/* ── barriers and copies ─────────────────────────────────────────────────────────────────────────────────────────────
+/* ── pairs of blocks, copies ──────────────────────────────────────────────────────────────────────────────────────────
  */
-SC_DEVICE void barrier_init(uint32_t b, int n) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(b), "r"(n) : "memory");
-}
-SC_DEVICE void barrier_expect(uint32_t b, int bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(b), "r"(bytes) : "memory");
-}
-SC_DEVICE void barrier_arrive(uint32_t b) { /* of any block of the pair */
-    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(b) : "memory");
-}
-SC_DEVICE void barrier_wait(uint32_t b, int parity) {
-    asm volatile("{ .reg .pred done;\n"
-                 "again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-                 "@!done bra again; }" ::"r"(b),
-                 "r"(parity)
-                 : "memory");
-}
 SC_DEVICE uint32_t in_block(uint32_t at, int rank) { /* the same address in a block of the pair */
     uint32_t r;
     asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(at), "r"(rank));
@@ -87,10 +71,6 @@ SC_DEVICE uint32_t in_block(uint32_t at, int rank) { /* the same address in a bl
 SC_DEVICE void pair_sync(void) {
     asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
-SC_DEVICE void group_sync(int group) {
-    asm volatile("barrier.sync %0, 128;" ::"r"(1 + group) : "memory");
-}
-
 /* Tiles of matrices; columns come first. `_both`: into the same place of both blocks. */
 SC_DEVICE void copy_in(uint32_t to, const CUtensorMap *m, uint32_t barrier, int column, int row) {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], "
@@ -115,59 +95,6 @@ SC_DEVICE void copy_out(const CUtensorMap *m, uint32_t from, int column, int row
                  "r"(column), "r"(row)
                  : "memory");
 }
-SC_DEVICE void copies_out(void) {
-    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-}
-SC_DEVICE void copied_from(void) { /* their shared memory may be written again */
-    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
-}
-SC_DEVICE void copied_out(void) {
-    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
-}
-/* Four 8 × 8 pieces of 16-bit elements in the layout of the sums; a lane gives the address of a row. */
-SC_DEVICE void put_pieces(uint32_t to, const uint32_t *r) {
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(r[0]), "r"(r[1]),
-                 "r"(r[2]), "r"(r[3])
-                 : "memory");
-}
-SC_DEVICE void get_pieces(uint32_t from, uint32_t *r) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(from)
-                 : "memory");
-}
-
-/* ── multiplications ─────────────────────────────────────────────────────────────────────────────────────────────────
- */
-SC_DEVICE void sums_fence(void) {
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-}
-SC_DEVICE void sums_commit(void) {
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-}
-template <int LEFT> SC_DEVICE void sums_wait(void) {
-    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
-}
-#define FOUR(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
-#define SIXTEEN(d, i) FOUR(d, i), FOUR(d, i + 4), FOUR(d, i + 8), FOUR(d, i + 12)
-/* d[64][256] (+)= a[64][16] b: of b, [k][n] (TURNED) or [n][k]; add: 0 for the first. */
-template <int TURNED> SC_DEVICE void multiply_add(float (&d)[128], uint64_t a, uint64_t b, int add) {
-    asm volatile("{ .reg .pred add;\nsetp.ne.b32 add, %130, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {"
-                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-                 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-                 "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
-                 "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
-                 "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
-                 "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "
-                 "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}, "
-                 "%128, %129, add, 1, 1, 0, %131; }"
-                 : SIXTEEN(d, 0), SIXTEEN(d, 16), SIXTEEN(d, 32), SIXTEEN(d, 48), SIXTEEN(d, 64), SIXTEEN(d, 80),
-                   SIXTEEN(d, 96), SIXTEEN(d, 112)
-                 : "l"(a), "l"(b), "r"(add), "n"(TURNED));
-}
-
 /* ── gelu: x sigmoid(2 √(2/π) (x + 0.044715 x³)), by 2^x and 1/x as the GPU takes them ────────────────────────────────
  */
 SC_DEVICE float low_bf16(uint32_t w) {
@@ -287,7 +214,7 @@ template <int F> SC_DEVICE void work(const product &p, uint32_t base, int rank, 
             if (SC_HAS(F, SC_GELU | SC_TOO)) put_pieces(to + 2048 + c[i], r + 4 * i);
         }
         if (half % 2 == 1) {
-            asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+            shared_fence();
             __syncwarp();
             if (lane == 0 && before.row >= 0) {
                 int column = before.column + 32 * (half - 1), first = before.row + group * 64 + warp * 16;
@@ -357,7 +284,7 @@ template <int F> SC_DEVICE void work(const product &p, uint32_t base, int rank, 
             put_pieces(piece, g);
             put_pieces(piece + 1024, u);
         }
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        shared_fence();
         __syncwarp();
         if (lane == 0 && begun) {
             int column = before.column + 32 * half, first = before.row + group * 64 + warp * 16;
@@ -377,7 +304,7 @@ template <int F> SC_DEVICE void work(const product &p, uint32_t base, int rank, 
         sums_fence();
 #pragma unroll
         for (int i = 0; i < DEPTH / 16; i++)
-            multiply_add<turned(F)>(sums, a + STEP_A * i, b + STEP_B * i, k > 0 || i > 0);
+            sums_add<sc_bf16, 0, turned(F)>(sums, a + STEP_A * i, b + STEP_B * i, k > 0 || i > 0);
         sums_commit();
         sums_wait<1>();
         if (k > 0) let_go();
@@ -491,35 +418,17 @@ template <int F> static __global__ void __launch_bounds__(THREADS, 1) multiply(c
 
 /* ── host ────────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-typedef CUresult encoder(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *, const cuuint64_t *,
-                         const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle,
-                         CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
-
-/* bf16, swizzled over the width of a box's rows; sizes in elements, columns first; strides in bytes, from the second
- * on. What lies outside is read as 0 and not written. */
-static CUtensorMap map_of(encoder *encode, const void *p, int dims, const cuuint64_t *size, const cuuint64_t *stride,
-                          const cuuint32_t *box) {
-    CUtensorMap m;
-    const cuuint32_t one[3] = {1, 1, 1};
-    CUresult r =
-        encode(&m, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, (cuuint32_t)dims, (void *)p, size, stride, box, one,
-               CU_TENSOR_MAP_INTERLEAVE_NONE, box[0] == 64 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B,
-               CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-    if (r != CUDA_SUCCESS)
-        sc_failed("CUDA", "cuTensorMapEncodeTiled", "CUresult", "a matrix that it does not take", __FILE__, __LINE__);
-    return m;
-}
-static CUtensorMap matrix(encoder *encode, const void *p, int64_t rows, int64_t columns, int64_t ld, int box_rows,
+static CUtensorMap matrix(const void *p, int64_t rows, int64_t columns, int64_t ld, int box_rows,
                           int box_columns) {
     const cuuint64_t size[2] = {(cuuint64_t)columns, (cuuint64_t)rows}, stride[1] = {(cuuint64_t)ld * 2};
     const cuuint32_t box[2] = {(cuuint32_t)box_columns, (cuuint32_t)box_rows};
-    return map_of(encode, p, 2, size, stride, box);
+    return sc_tiles(BF16, p, 2, size, stride, box);
 }
 /* b[k][n] as [n / 64][k][64], of which boxes take half a tile's columns. */
-static CUtensorMap groups(encoder *encode, const void *p, int64_t k, int64_t n, int64_t ld) {
+static CUtensorMap groups(const void *p, int64_t k, int64_t n, int64_t ld) {
     const cuuint64_t size[3] = {64, (cuuint64_t)k, (cuuint64_t)n / 64}, stride[2] = {(cuuint64_t)ld * 2, 128};
     const cuuint32_t box[3] = {64, DEPTH, COLUMNS / PAIR / 64};
-    return map_of(encode, p, 3, size, stride, box);
+    return sc_tiles(BF16, p, 3, size, stride, box);
 }
 
 /* Where it was measured to gain: whole tiles, eight of them a multiprocessor, k of LEAST blocks or more, of gelu up to
@@ -549,18 +458,14 @@ template <int F> static void start(const sc_task *t, const product &p) {
 
 extern "C" void sc_matmul_hopper(const sc_task *t, const sc_matmul_key *k, void *y, void *z, const void *a,
                                  const void *b, const void *bias, const void *x, const void *x2) {
-    cudaDriverEntryPointQueryResult found;
-    void *at = NULL;
     product p = {};
-    SC_CUDA(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &at, 12000, cudaEnableDefault, &found));
-    encoder *encode = (encoder *)at;
     int leaving = gated(k->f) ? 32 : 64; /* columns that leave at a time: half a slice, or all of it */
-    p.a = matrix(encode, a, k->m, k->k, k->lda, ROWS, DEPTH);
-    p.b = k->tb ? matrix(encode, b, k->n, k->k, k->ldb, COLUMNS / PAIR, DEPTH) : groups(encode, b, k->k, k->n, k->ldb);
-    p.y = matrix(encode, y, k->m, k->n, k->ldy, 16, leaving);
-    if (z) p.z = matrix(encode, z, k->m, k->n, k->ldy, 16, leaving);
-    if (x) p.x = matrix(encode, x, k->m, k->n, k->ldy, 16, 32);
-    if (x2) p.x2 = matrix(encode, x2, k->m, k->n, k->ldy, 16, 32);
+    p.a = matrix(a, k->m, k->k, k->lda, ROWS, DEPTH);
+    p.b = k->tb ? matrix(b, k->n, k->k, k->ldb, COLUMNS / PAIR, DEPTH) : groups(b, k->k, k->n, k->ldb);
+    p.y = matrix(y, k->m, k->n, k->ldy, 16, leaving);
+    if (z) p.z = matrix(z, k->m, k->n, k->ldy, 16, leaving);
+    if (x) p.x = matrix(x, k->m, k->n, k->ldy, 16, 32);
+    if (x2) p.x2 = matrix(x2, k->m, k->n, k->ldy, 16, 32);
     p.bias = (const uint16_t *)bias;
     p.n = (int)k->n;
     p.blocks = (int)(k->k / DEPTH);

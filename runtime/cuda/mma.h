@@ -60,6 +60,12 @@ SC_DEVICE float sc_exp2(float x) { /* 2 ulp; 0 for -inf */
     return y;
 }
 
+SC_DEVICE float sc_reciprocal(float x) { /* 1 ulp */
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 /* ── copies from global to shared memory that go on while the thread does; zeros where !inside ──────────────────────
  */
 SC_DEVICE void sc_cp_async16(void *to, const void *from, bool inside) {

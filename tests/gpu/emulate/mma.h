@@ -110,6 +110,9 @@ template <class E> uint32_t sc_pack(float low, float high) {
 SC_DEVICE float sc_exp2(float x) {
     return exp2f(x);
 }
+SC_DEVICE float sc_reciprocal(float x) {
+    return 1 / x;
+}
 SC_DEVICE void sc_cp_async16(void *to, const void *from, bool inside) {
     emulated_copy(to, from, 16, inside);
 }
