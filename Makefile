@@ -100,9 +100,10 @@ $(B)/%.o: %.cu $(B)/runtime/cuda/archs $(B)/runtime/cuda/nvopt | $(ROWS)/.made
 	@mkdir -p $(@D)
 	$(NVCC) $(NVFLAGS) $(NVOPT) $(NVARCHS) -MMD -MP -c $< -o $@
 	$(ROW_DEPS)
-# Instructions of architecture 90 alone need its target of their own; without it this file has no kernels.
-$(B)/runtime/cuda/k_matmul_hopper.o: NVARCHS := $(if $(filter 90,$(CUDA_ARCHS)),-gencode arch=compute_90a$(comma)code=sm_90a -DSC_HOPPER,$(NVARCHS))
-$(B)/runtime/cuda/k_matmul_hopper.o: override NVOPT := # what ptxas says of it is worth reading at full optimization alone
+# Instructions of architecture 90 alone need its target of their own; without it these files have no kernels.
+HOPPER_OBJ := $(patsubst %.cu,$(B)/%.o,$(wildcard runtime/cuda/k_*hopper*.cu))
+$(HOPPER_OBJ): NVARCHS := $(if $(filter 90,$(CUDA_ARCHS)),-gencode arch=compute_90a$(comma)code=sm_90a -DSC_HOPPER,$(NVARCHS))
+$(HOPPER_OBJ): override NVOPT := # what ptxas says of them is worth reading at full optimization alone
 $(B)/runtime/cuda/algorithms.o: $(wildcard compiler/devices/*.algorithms)
 $(B)/libsc_cuda.a: $(HOST_OBJ) $(filter $(B)/runtime/common/%,$(CPU_OBJ)) $(CUDA_OBJ)
 	@rm -f $@ $(@:.a=.archs) && ar qcs $@ $^ && cp $(B)/runtime/cuda/archs $(@:.a=.archs)
@@ -139,7 +140,7 @@ libs-%:
 U := $(B)/tests/unit
 UNITS := $(B)/unit_compiler $(B)/unit_kernels $(B)/unit_runtime $(B)/unit_host
 COMPILER_TESTS := $(patsubst %,$(U)/%.o,$(filter $(notdir $(basename $(wildcard tests/unit/*.c))),\
-	test_frontend test_ir test_check test_lower test_epilogue_fusion test_qkv_fusion test_uses test_schedule test_pack test_placement test_device test_shard test_edit test_policy test_verify test_plan_json test_actual test_planner small_plan))
+	test_frontend test_ir test_attention test_check test_lower test_epilogue_fusion test_qkv_fusion test_uses test_schedule test_pack test_placement test_device test_shard test_edit test_policy test_verify test_plan_json test_actual test_planner small_plan))
 $(B)/unit_compiler: $(COMPILER_TESTS) $(B)/libshardc.a
 	$(LINK) -lcriterion $(LIBS) -o $@
 $(B)/unit_kernels: $(patsubst %.c,$(B)/%.o,$(wildcard tests/unit/test_kernels*.c)) $(filter $(B)/runtime/cpu/k_% $(B)/runtime/cpu/blas_memory.o,$(CPU_OBJ))

@@ -218,8 +218,9 @@ static void time_one(sc_gpu *g, sc_measured_task *m, FILE *out) {
             m->key, m->flops, m->bytes, us, g->mhz);
 }
 
+/* "hopper": its bits repeat as fast. */
 static void time_fast(sc_gpu *g, sc_measured_task *m, FILE *out) {
-    if (!strcmp(m->op, "attention_grad")) time_one(g, m, out);
+    if (!strcmp(m->op, "attention_grad") && !strstr(m->variant, " hopper")) time_one(g, m, out);
 }
 
 int sc_tasks_run(const sc_wish *w, FILE *out) {

@@ -217,13 +217,21 @@ template <bool MORE> SC_DEVICE int last_seen(const attention &a, int i) {
 }
 /* tanh x = 1 - 2 / (e^2x + 1), by the fast power of two, off by some 1e-7 of 1: for operands of 16 bits. */
 SC_DEVICE float fast_tanh(float x) {
-    return 1 - sc_quotient(2, sc_exp2(fminf(x * 2.885390081777927f, 64)) + 1);
+    return fmaf(-2, sc_reciprocal(sc_exp2(x * 2.885390081777927f) + 1), 1);
 }
 /* A product of q and k, scaled and capped: c tanh(s / c); slope: 1 - tanh² there. */
 template <class E> SC_DEVICE float capped(const attention &a, float s, float &slope) {
     float x = s * a.cap_scale, t = sizeof(E) == 4 ? sc_tanh(x) : fast_tanh(x);
     slope = fmaf(-t, t, 1.0f);
     return a.softcap * t;
+}
+/* A sink is one score more, whose value is 0. top: the largest score so far, sum: of the powers e^(score - top).
+ * Returns what the powers shrink by. */
+SC_DEVICE float add_sink(const attention &a, int h, float &top, float &sum) {
+    float sink = a.sinks[h], larger = fmaxf(top, sink), shrink = expf(top - larger);
+    sum = fmaf(sum, shrink, expf(sink - larger));
+    top = larger;
+    return shrink;
 }
 /* The document of row i of `limit`; 0 where there are none, so that all are equal. */
 SC_DEVICE int document_of(const attention &a, int b, int i, int limit) {

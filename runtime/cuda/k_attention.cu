@@ -9,8 +9,9 @@
  * Query i sees key j if i - left <= j <= i + right and document[i] = document[j]. With a soft cap
  * s = cap tanh(s / cap); a bias is added to it. Query head h reads key head h / (H / Hkv). Tiles of keys that no query of the block sees are
  * passed over: they would add zeros. While scores are multiplied, v is on its way; while v is, the next k. All this is
- * for what cuDNN does not compute (attention_cudnn.h). */
+ * for what neither the kernels for compute capability 9.0 (attention_hopper.h) nor cuDNN (attention_cudnn.h) compute. */
 #include "attention.h"
+#include "attention_hopper.h"
 
 template <int MT_, int KEYS_> struct forward_shape {
     static constexpr int MT = MT_, KEYS = KEYS_, QUERIES = 64 * MT; /* 4 warps of MT 16-row tiles */
@@ -137,15 +138,6 @@ template <int MT, int NT> SC_DEVICE void drop(const dropper &d, float (&s)[MT][N
 #pragma unroll
             for (int e = 0; e < 4; e++) s[m][n][e] = stay >> e & 1 ? s[m][n][e] : 0;
         }
-}
-
-/* A sink is one score more, whose value is 0. top: the largest score so far, sum: of the powers e^(score - top). Returns
- * what the powers shrink by. */
-SC_DEVICE float add_sink(const attention &a, int h, float &top, float &sum) {
-    float sink = a.sinks[h], larger = fmaxf(top, sink), shrink = expf(top - larger);
-    sum = fmaf(sum, shrink, expf(sink - larger));
-    top = larger;
-    return shrink;
 }
 
 template <int MT, int CT>
@@ -365,7 +357,7 @@ SC_KERNEL(attention) {
     attention a = attention_of(task, k);
     int size = wider_size(a);
     a.sinks = (const float *)k->sinks.p;
-    if (a.batch * a.heads * a.queries == 0 || sc_cudnn_attention(task, false)) return;
+    if (a.batch * a.heads * a.queries == 0 || sc_attention_hopper(task, a, k->q.dtype) || sc_cudnn_attention(task, false)) return;
     switch (k->q.dtype) {
     case BF16: launch_for_size<sc_bf16>(task, a); break;
     case FP16: launch_for_size<sc_fp16>(task, a); break;

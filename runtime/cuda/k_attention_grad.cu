@@ -15,6 +15,7 @@
  * The rows of s that a warp owns never leave its registers; the next y1, y2 are copied while these are multiplied. */
 #include "../schema/workspace.h"
 #include "attention.h"
+#include "attention_hopper.h"
 
 
 /* MT: 16-row tiles a warp; COLUMNS: rows of a y tile; STAGES: y tiles at a time; SPLIT: blocks that share the columns
@@ -371,7 +372,9 @@ SC_KERNEL(attention_grad) {
     a.delta = (float *)k->work.p;
     a.dlse = (const float *)k->dlse.p;
     int64_t rows = (int64_t)a.batch * a.heads * a.queries, blocks = ceil_of(rows, 32);
-    if (rows == 0 || sc_cudnn_attention(task, true)) return;
+    if (rows == 0 || sc_attention_hopper_grad(task, a, k->q.dtype, k->work.p ? k->work.shape[0] : 0) ||
+        sc_cudnn_attention(task, true))
+        return;
     if (!k->work.p || k->work.shape[0] < sc_cuda_row_sums_bytes(rows))
         sc_unsupported(task, "attention_grad", "it needs a workspace of 4 bytes a query and head");
     switch (k->q.dtype) {

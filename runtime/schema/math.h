@@ -280,16 +280,21 @@ SC_FN real sc_log(real x) {
     return x >= 0 ? y : NAN;
 }
 
-/* tanh x = 1 - 2 / (e^2x + 1); below 0.65 an odd polynomial. */
-SC_FN real sc_tanh(real x) {
-    real a = sc_abs(x), s = a * a;
+/* tanh x where |x| < SC_TANH_SMALL: an odd polynomial. */
+#define SC_TANH_SMALL 0.65f
+SC_FN real sc_tanh_small(real x) {
+    real s = x * x;
     real q = sc_fma(-5.51517075e-3f, s, 2.04694308e-2f);
     q = sc_fma(q, s, -5.3688027e-2f);
     q = sc_fma(q, s, 1.33308306e-1f);
     q = sc_fma(q, s, -3.33332598e-1f);
-    real small = sc_fma(a * s, q, a);
+    return sc_fma(x * s, q, x);
+}
+/* tanh x = 1 - 2 / (e^2x + 1) else. */
+SC_FN real sc_tanh(real x) {
+    real a = sc_abs(x), small = sc_tanh_small(a);
     real c = a > 40.0f ? 40.0f : a, large = 1.0f - sc_quotient(2.0f, sc_exp(c + c) + 1.0f);
-    return __builtin_copysignf(a < 0.65f ? small : large, x);
+    return __builtin_copysignf(a < SC_TANH_SMALL ? small : large, x);
 }
 
 SC_FN real sc_sigmoid(real x) {

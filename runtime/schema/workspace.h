@@ -71,6 +71,66 @@ static inline int64_t sc_cuda_embedding_grad_bytes(int64_t rows, int64_t tokens,
     return sc_cuda_sorted_tokens_bytes(rows, tokens) + (tokens + SC_LONG_ROW - 1) / SC_LONG_ROW * 2 * cols * 4;
 }
 
+/* ── CUDA: attention's backward of our own on compute capability 9.0 ──────────────────────────────────────────────────
+ */
+/* The queries and the keys of a tile; the keys where heads are wider than 128. */
+enum { SC_HOPPER_QUERIES = 64, SC_HOPPER_KEYS = 128, SC_HOPPER_KEYS_WIDE = 64 };
+
+/* Where what lies, in bytes: dq's sums in fp32 of the lower and of the upper half of the keys (none where heads are
+ * wider than 128, for which dq has a kernel of its own), those of dk and dv, lse and delta of every row (rows rounded
+ * up to whole tiles), counters of parts of all sums, the next job, the blocks of keys that a tile of queries may share
+ * documents with.
+ *
+ * block: keys of one. tiles: of queries. half: the first block of keys of the upper half, which tiles of queries from
+ * `first` on see. Without causality, and in a window of less than half of the keys, all blocks of keys have about as
+ * much to do: then there is no upper half. splits: jobs that share the query heads of a key head, so that a GPU of an
+ * H100's 132 multiprocessors has enough of them; more than one: they add up dk and dv. The number depends on shapes
+ * alone, as bits do. left: how many keys before its own a query sees. size: of a head of q and k, or of v where that is
+ * wider. */
+typedef struct {
+    int64_t block, tiles, half, first, splits;
+    int64_t lower, upper, of_keys, lse, delta, counters, key_counters, ticket, documents, all;
+} sc_hopper_grad_room;
+
+/* The fewest jobs for each key head, so that at most 15 % of the multiprocessors wait for the last; else those with
+ * which the fewest do. */
+static inline int64_t sc_hopper_splits(int64_t jobs, int64_t group) {
+    int64_t best = 1;
+    double most = 0;
+    for (int64_t n = 1; n <= group && most < 0.85; n++) {
+        int64_t rounds = (jobs * n + 131) / 132;
+        double busy = group % n ? 0 : (double)(jobs * n) / (132 * (double)rounds);
+        if (busy > most) best = n, most = busy;
+    }
+    return best;
+}
+
+static inline sc_hopper_grad_room sc_hopper_grad_bytes(int64_t batch, int64_t queries, int64_t keys, int64_t heads,
+                                                       int64_t key_heads, int64_t size, bool causal, int64_t left,
+                                                       bool documents) {
+    sc_hopper_grad_room r;
+    int64_t n = batch * heads, wide = size > 128, d = wide ? 0 : size > 64 ? 128 : 64;
+    r.block = wide ? SC_HOPPER_KEYS_WIDE : SC_HOPPER_KEYS;
+    int64_t blocks = (keys + r.block - 1) / r.block;
+    r.tiles = (queries + SC_HOPPER_QUERIES - 1) / SC_HOPPER_QUERIES;
+    r.half = !wide && causal && left >= keys / 2 ? (blocks + 1) / 2 : blocks;
+    r.first = r.half * (r.block / SC_HOPPER_QUERIES);
+    if (r.half == blocks || r.first > r.tiles) r.first = r.tiles;
+    r.splits = wide ? 1 : sc_hopper_splits(batch * key_heads * r.half, heads / key_heads);
+    int64_t rows = n * r.tiles * SC_HOPPER_QUERIES, key_blocks = r.splits > 1 ? batch * key_heads * blocks : 0;
+    r.lower = 0;
+    r.upper = r.lower + rows * d * 4;
+    r.of_keys = r.upper + n * (r.tiles - r.first) * SC_HOPPER_QUERIES * d * 4;
+    r.lse = r.of_keys + key_blocks * r.block * d * 2 * 4;
+    r.delta = r.lse + rows * 4;
+    r.counters = r.delta + rows * 4;
+    r.key_counters = r.counters + 2 * n * r.tiles * 4;
+    r.ticket = sc_round_up(r.key_counters + key_blocks * 4 * 4, 256);
+    r.documents = r.ticket + 256;
+    r.all = r.documents + (documents ? sc_round_up(batch * r.tiles * 8, 256) : 0);
+    return r;
+}
+
 /* ── CUDA: attention's backward by cuDNN ──────────────────────────────────────────────────────────────────────────────
  */
 /* Bytes of one call over `samples` times `key_heads`, each of which `group` query heads share; rows: queries. Ours: the
