@@ -4,6 +4,8 @@
   python3 bench/times.py measure DIR -o OUT --fit NAME... --judge NAME...   # where the GPU is: steps.json, traces.jsonl.xz
   python3 bench/times.py fit OUT --mhz 1980 --raw RAW... -o kernels.lua     # the table `kernels` of a profile
   python3 bench/times.py judge --device h100 STEPS...                       # predicted beside measured; STEPS: steps.json or a .csv
+  python3 bench/times.py attention PROFILE --only hopper -o TASKS           # attention of the sizes that a profile has, for sc_calibrate
+  python3 bench/times.py merge PROFILE RAW... --only hopper                 # what it measured into the profile, in place of points of those sizes
   python3 bench/times.py cpu -o mine.lua                                    # a profile of the CPU at hand, fitted and judged; minutes
 
 Only the fit set is traced, and only traces and sc_calibrate's --raw files go into a profile. `measure` runs a workload for some seconds and
@@ -16,6 +18,7 @@ import argparse
 import collections
 import concurrent.futures
 import ctypes
+import io
 import json
 import lzma
 import math
@@ -383,7 +386,7 @@ def fit(o):
                     op, variant, sizes, flops, size = known[event]
                     if sizes and (w.offload or w.activations):
                         continue  # copies beside them slow them down
-                    fast = " fast" if w.nondeterministic and op == "attention_grad" else ""
+                    fast = " fast" if w.nondeterministic and op == "attention_grad" and " hopper" not in variant else ""
                     found[(op + fast, variant, sizes, flops, size)].append(
                         at_full_clock(us, runs[t["name"]]["mhz"], o.mhz, op, variant, flops) if sizes else us)
     keyed, curves = tables_of(found)
@@ -418,6 +421,68 @@ def fit(o):
         curves.pop(op, None)
     with open(o.output, "w") as f:
         write_kernels(f, thinned(keyed, sure), curves)
+    return 0
+
+
+# ── kernels that were measured alone ─────────────────────────────────────────────────────────────────────────────────
+def attention_settings(variant, sizes):
+    """Options of attention.lua, and of the command, that a point of a profile is told by; None: there are none."""
+    dtype, *words = variant.split()
+    batch, heads, kv_heads, seq, reach, width = sizes
+    if {"sinks", "bias", "widths"} & set(words) or dtype == "fp32":
+        return None
+    causal, window = "causal" in words, "window" in words
+    before = reach if causal else (reach + 1) // 2
+    sets = {"batch": batch, "heads": heads, "kv_heads": kv_heads, "seq": seq, "width": width, "precision": dtype, "causal": causal, "documents": "documents" in words,
+            "dropout": 0.1 * ("dropout" in words), "softcap": 50.0 * ("softcap" in words), "before": before * window}
+    more = ["--document-length", str(reach)] if "documents" in words and reach < seq else []
+    return [x for k, v in sets.items() for x in ("--set", "%s=%s" % (k, str(v).lower()))] + more
+
+
+def attention(o):
+    """A kernel that has another name today than the profile's point (\"own\" became \"hopper\") is listed by today's."""
+    points = kept_points(o.profile)[0]
+    wanted = sorted({(variant, sizes) for op, variant, sizes in points if op.startswith("attention")})
+    settings = [attention_settings(*w) for w in wanted] + [[x for kv in also.split() for x in ("--set", kv)] for also in o.also]
+    settings = list(dict.fromkeys(tuple(x) for x in settings if x))
+    model = os.path.join(gpu.ROOT, "bench", "attention.lua")
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        listed = pool.map(lambda x: shardc("calibrate", model, "--device", o.profile, *x), settings)
+    lines = {}
+    for line in (line for text in listed for line in text.splitlines()):
+        op, variant, sizes = line.split("|")[:3]
+        if op.startswith("attention") and re.search(o.only, variant):
+            lines.setdefault((op, variant, sizes), line)
+    with open(o.output, "w") as f:
+        f.writelines(line + "\n" for line in lines.values())
+    print("%d tasks" % len(lines))
+    return 0
+
+
+def merge(o):
+    points, curves = kept_points(o.profile)
+    fresh, ops = collections.defaultdict(dict), set()
+    for p in (line.strip().split("|") for path in o.raw for line in open(path)):
+        op = p[0][7:]
+        if p[0].startswith("kernel ") and p[2] and float(p[6]) > 0 and re.search(o.only, p[1]):
+            us = at_full_clock(float(p[5]), float(p[6]), o.mhz, op, p[1], float(p[3]))
+            fresh[op][(p[1], tuple(int(x) for x in p[2].split(",")))] = (int(p[3]), int(p[4]), us)
+            ops.add(op)
+    kept = collections.defaultdict(dict)
+    for (op, variant, sizes), x in points.items():
+        if op in ops and (variant, sizes) not in fresh[op]:
+            kept[op][(variant, sizes)] = x
+    with open(o.profile) as f:
+        text = f.read()
+    for op in sorted(ops):
+        table = io.StringIO()
+        write_kernels(table, {op: {**kept[op], **thinned({op: fresh[op]}, set())[op]}}, collections.defaultdict(list))
+        text, n = re.subn(r"(?ms)^    %s = \{$.*?^    \},\n" % re.escape('["%s"]' % op if " " in op else op), lambda m: table.getvalue(), text)
+        if n != 1:
+            sys.exit("%s: it has no points of %s that new ones could join" % (o.profile, op))
+        print("%s: %d measured, %d points" % (op, len(fresh[op]), len(kept[op]) + len(thinned({op: fresh[op]}, set())[op])))
+    with open(o.profile, "w") as f:
+        f.write(text)
     return 0
 
 
@@ -471,8 +536,14 @@ def main():
     j.add_argument("files", nargs="+"), j.add_argument("--device", required=True), j.add_argument("--only", default="")
     u = c.add_parser("cpu")
     u.add_argument("-o", "--output", required=True)
+    t, g = c.add_parser("attention"), c.add_parser("merge")
+    for x in (t, g):
+        x.add_argument("profile", help="its file"), x.add_argument("--only", default="", help="variants that match this regular expression")
+    t.add_argument("--also", nargs="*", default=[], help="options of attention.lua, of sizes that it has not")
+    t.add_argument("-o", "--output", required=True)
+    g.add_argument("raw", nargs="+", help="of sc_calibrate"), g.add_argument("--mhz", type=float, default=1980, help="the highest clock")
     o = a.parse_args()
-    return {"measure": measure, "fit": fit, "judge": judge, "cpu": cpu}[o.command](o)
+    return {"measure": measure, "fit": fit, "judge": judge, "cpu": cpu, "attention": attention, "merge": merge}[o.command](o)
 
 
 if __name__ == "__main__":
