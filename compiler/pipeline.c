@@ -78,20 +78,31 @@ static void workspaces(Graph *g, Program *p, const Machine *m) {
         if (!op_info[op->kind].workspace) continue;
         int64_t bytes = op_info[op->kind].workspace(op, m);
         if (!bytes) continue;
+        Machine free = *m;
+        free.deterministic = false;
+        g->repeats_bytes = max64(g->repeats_bytes, bytes - op_info[op->kind].workspace(op, &free));
         op->workspace = value_new(g, BOOL, 1, &bytes);
         op->workspace->def = op;
     }
 }
 
-/* How long documents are, where the command says so. */
-static void assume_documents(const Program *p, int length) {
-    for (int i = 0; i < p->ops.n && length; i++) rule_assume_documents(p->ops.at[i], length);
+static const char *arch_of(const Device *d, const PipelineOptions *o) {
+    return o->arch ? o->arch : d->arch ? d->arch : "sm_90";
+}
+
+/* How long documents are, where the command says so, and what computes attention. */
+static void assume(const Program *p, int length, bool hopper) {
+    for (int i = 0; i < p->ops.n; i++) {
+        if (length) rule_assume_documents(p->ops.at[i], length);
+        if (hopper) rule_assume_hopper(p->ops.at[i]);
+    }
 }
 
 void pipeline_lower(Graph *g, const Device *d, const PipelineOptions *o) {
     const Program *traced[] = {g->train, g->eval, g->sample};
+    bool hopper = !strcmp(target_of(d, o), "cuda") && !strcmp(arch_of(d, o), "sm_90");
     for (int i = 0; i < 3; i++)
-        if (traced[i]) assume_documents(traced[i], o->document_length);
+        if (traced[i]) assume(traced[i], o->document_length, hopper);
     after("trace", NULL, g, d, o);
     lower_units(g);
     lower_scale_check(g);
@@ -141,9 +152,10 @@ Plan *pipeline_plan(const Graph *g, const Device *d, const PipelineOptions *o) {
     plan->graph = g;
     plan->model = g->name;
     plan->target = target_of(d, o);
-    plan->arch = o->arch ? o->arch : d->arch ? d->arch : "sm_90";
+    plan->arch = arch_of(d, o);
     plan->device = d->name;
     plan->threads = d->threads;
+    plan->repeats_bytes = g->repeats_bytes;
     plan->world = g->world;
     plan->nodes = g->nodes;
     plan->options = g->training->options.at;

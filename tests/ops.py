@@ -72,6 +72,7 @@ DUMP = """
 #define SIZES(dims, sizes) dims sizes
 #define INTS(name, n) name
 #define HINT(name) name
+#define HINT_FLAG(name) name
 #define FLOAT(name) name
 #define FLOATS(name, n) name
 #define TRAITS(t)

@@ -107,9 +107,9 @@ static double arithmetic_us(const Device *d, const Op *op, const Measured *plain
     return us;
 }
 
-static const Measured *kernels_of(const Device *d, const Op *op, bool deterministic) {
+static const Measured *kernels_of(const Device *d, const Op *op, const Cost *c, bool deterministic) {
     OpKind kind = op_timed_as(op->kind);
-    const Measured *all = d->kernels[!deterministic][kind];
+    const Measured *all = d->kernels[!deterministic && !c->repeats][kind];
     return all ? all : d->kernels[0][kind];
 }
 
@@ -117,7 +117,7 @@ Basis device_event_basis(const Device *d, const Event *e, bool deterministic, co
     const Op *op = e->op_ir;
     if (!op || e->comm >= 0 || e->stream == HOST || op_is(op, T_COPY)) return MEASURED_ITSELF;
     Cost c = op_info[op->kind].cost ? op_info[op->kind].cost(op) : (Cost){0};
-    const Measured *all = kernels_of(d, op, deterministic), *m = all ? variant_of(all, c.variant) : NULL;
+    const Measured *all = kernels_of(d, op, &c, deterministic), *m = all ? variant_of(all, c.variant) : NULL;
     if (!m || (m->nkey && m->nkey != c.nkey)) return NOT_MEASURED;
     *as = m->variant;
     return m->nkey && strcmp(m->variant, c.variant) ? MEASURED_RELATED : MEASURED_ITSELF;
@@ -127,13 +127,13 @@ Basis device_event_basis(const Device *d, const Event *e, bool deterministic, co
 static double measured_us(const Device *d, const Event *e, const char *variant, double bandwidth, bool deterministic) {
     const Op *op = e->op_ir;
     if (!op) return 0;
-    const Measured *all = kernels_of(d, op, deterministic);
+    Cost c = !variant && op_info[op->kind].cost ? op_info[op->kind].cost(op) : (Cost){0};
+    const Measured *all = kernels_of(d, op, &c, deterministic);
     if (!all) return 0;
     if (variant) {
         const Measured *m = variant_of(all, variant);
         return m ? on_curve(d, m, e->bytes, bandwidth) : 0;
     }
-    Cost c = op_info[op->kind].cost ? op_info[op->kind].cost(op) : (Cost){0};
     const Measured *m = variant_of(all, c.variant);
     if (!m || (m->nkey && m->nkey != c.nkey)) return 0;
     if (m->nkey) return among_points(d, m, operand_dtype(e), &c);

@@ -3,13 +3,18 @@
  * Relied on by: simulate. */
 #include "../devices/device.h"
 #include "../ir/mesh.h"
+#include "../ir/rules.h"
+
+/* Attention by our kernels for compute capability 9.0 loads no library. */
+static bool loads(const Op *op, OpKind kind) {
+    return op && op->kind == kind && rule_attention_kernel(op) != ATTENTION_HOPPER;
+}
 
 static bool has_op(const Plan *plan, const DeviceLine *l) {
     for (int i = 0; i < plan->nprograms; i++)
         for (int k = 0; k < plan->programs[i].n; k++)
             for (int j = 0; j < l->nops; j++)
-                if (plan->programs[i].events[k].op_ir && plan->programs[i].events[k].op_ir->kind == l->ops[j])
-                    return true;
+                if (loads(plan->programs[i].events[k].op_ir, l->ops[j])) return true;
     return false;
 }
 

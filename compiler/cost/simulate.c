@@ -1,6 +1,7 @@
 /* simulate: when each event runs on the device profile, and what a prediction is measured by. Streams run at once: what
  * runs beside an event slows it for as long as both run, whichever was issued first. Relies on: timeline.h; the waits
  * of sync.c. Relied on by: pipeline.c, the reports. */
+#include "../ir/rules.h"
 #include "../ir/training.h"
 #include "timeline.h"
 
@@ -169,6 +170,22 @@ static void measure_estimates(Plan *plan, const Device *d) {
     plan->nestimates = found.n;
 }
 
+/* What computes attention in a step. */
+static void measure_attention(Plan *plan) {
+    int n[N_ATTENTION] = {0};
+    Str s = {.arena = plan->arena};
+    for (int i = 0; i < plan->nprograms; i++)
+        for (int k = 0; k < plan->programs[i].n && program_trains(&plan->programs[i]); k++) {
+            const Op *op = plan->programs[i].events[k].op_ir;
+            n[op ? rule_attention_kernel(op) : NO_ATTENTION]++;
+        }
+    for (int k = NO_ATTENTION + 1; k < N_ATTENTION; k++)
+        if (n[k])
+            str_addf(&s, "%s%s (%d event%s)", s.n ? " · " : "", rule_attention_words((AttentionKernel)k), n[k],
+                     n[k] > 1 ? "s" : "");
+    plan->attention = s.n && !strcmp(plan->target, "cuda") ? s.s : NULL;
+}
+
 /* Kernels are as good as the profile says, and what no measurement tells as a data sheet's. Exposed communication is as
  * good as its links' figures: measured where the profile has curves of collectives and no group leaves its node. */
 static void measure_trust(Plan *plan, const Device *d) {
@@ -211,7 +228,10 @@ void cost_simulate(Plan *plan, const Device *d) {
     }
     if (plan->graph) measure_work(plan);
     measure_flops(plan, d);
-    if (plan->graph) measure_estimates(plan, d);
+    if (plan->graph) {
+        measure_estimates(plan, d);
+        measure_attention(plan);
+    }
     measure_trust(plan, d);
     plan->microbatches = plan->graph && plan->graph->training ? plan->graph->training->accumulate : 0;
     plan->device_usable = d->usable_bytes;

@@ -33,6 +33,7 @@ static const char *const sc_epilogue_words[] = {SC_EPILOGUES(WORD) NULL},
 #define SIZES(dims, sizes) {#dims, A_INT, 1, false, NULL}, {#sizes, A_INT, SC_DIMS, false, NULL},
 #define INTS(name, n) {#name, A_INT, n, false, NULL},
 #define HINT(name) {#name, A_INT, 1, false, NULL},
+#define HINT_FLAG(name) {#name, A_FLAG, 1, false, NULL},
 #define FLOAT(name) {#name, A_FLOAT, 1, true, NULL},
 #define FLOATS(name, n) {#name, A_FLOAT, n, true, NULL},
 #define OP(name, notation, results, operands, integers, floats, ...)                                                   \

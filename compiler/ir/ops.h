@@ -46,6 +46,7 @@ typedef struct {
     /* Of arithmetic: the share of the peak at which its kernel is bound by the clock, 0: as a product; and the FLOPs of
      * a product that draw as much energy as what it does beside its FLOPs (softmax's exponentials). */
     double busy, also_draws;
+    bool repeats; /* its bits repeat by themselves: with deterministic = false it takes as long */
     /* Of products and attention, as papers count a model's arithmetic: a gradient is twice its forward, whatever a
      * kernel computes again. Causal attention is half of the square, or the whole of it (PaLM, appendix B). 0: flops.
      */

@@ -51,14 +51,18 @@ Cost rule_traffic(const Op *op, double flops); /* all operands read, all results
 typedef struct {
     const Value *q, *k, *v, *bias, *documents, *sinks, *dlse; /* from bias on NULL where there are none */
     int64_t document_length;
-    double dropout, softcap;
-    bool causal;
+    double scale, dropout, softcap;
+    bool causal, hopper; /* hopper: a GPU of compute capability 9.0 computes it */
     int64_t left, right; /* keys before and after a query that it sees; -1: all */
 } Attention;
 Attention rule_attention(const Op *op); /* what attention and its gradients have */
-/* CUDA: is it cuDNN's, as attention_cudnn.h has it? Else kernels of our own compute it. */
-bool rule_attention_is_cudnn(const Op *op);
-void rule_assume_documents(Op *op, int64_t length);               /* of an attention: documents of so many tokens */
+/* CUDA, what computes it: our kernels for compute capability 9.0, where that is the GPU's (schema/attention.h); else
+ * cuDNN, as cuda/attention_cudnn.h has it; else our kernels for any GPU. */
+typedef enum { NO_ATTENTION, ATTENTION_HOPPER, ATTENTION_CUDNN, ATTENTION_PORTABLE, N_ATTENTION } AttentionKernel;
+AttentionKernel rule_attention_kernel(const Op *op);
+const char *rule_attention_words(AttentionKernel k); /* "cuDNN"; "" of other ops */
+void rule_assume_documents(Op *op, int64_t length);  /* of an attention: documents of so many tokens */
+void rule_assume_hopper(Op *op);                     /* of an attention: a GPU of compute capability 9.0 computes it */
 int64_t rule_document_length(const Op *op, const Value *operand); /* tokens of a document; 0: it numbers none */
 int64_t rule_rows(const Value *v);                                /* product of all dims but the last */
 

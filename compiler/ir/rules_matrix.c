@@ -3,6 +3,7 @@
  * Relied on by: ops.def. */
 #include "patterns.h"
 #include "rules.h"
+#include "schema/attention.h"
 
 #include <math.h>
 
@@ -218,6 +219,8 @@ Attention rule_attention(const Op *op) {
                                : op->kind == OP_attention_bias_grad ? op->attention_bias_grad.dlse
                                                                     : NULL,
                        .document_length = INT_OF(op, document_length),
+                       .hopper = INT_OF(op, hopper) != 0,
+                       .scale = FLOAT_OF(op, scale),
                        .dropout = FLOAT_OF(op, dropout),
                        .softcap = FLOAT_OF(op, softcap),
                        .causal = INT_OF(op, causal) != 0,
@@ -233,17 +236,37 @@ void rule_assume_documents(Op *op, int64_t length) {
     if (op->kind == OP_attention) op->attention.document_length = length;
 }
 
+void rule_assume_hopper(Op *op) {
+    if (op->kind == OP_attention) op->attention.hopper = true;
+}
+
 int64_t rule_document_length(const Op *op, const Value *operand) {
     bool attends = op->kind == OP_attention || op->kind == OP_attention_grad || op->kind == OP_attention_bias_grad;
     return attends && operand && rule_attention(op).documents == operand ? cost_attention(op).document_length : 0;
 }
 
-bool rule_attention_is_cudnn(const Op *op) {
-    Attention x = rule_attention(op);
+static bool is_cudnn(Attention x) {
     int64_t size = x.q->shape[3], queries = x.q->shape[1], keys = x.k->shape[1];
     return dtype_size(x.q->dtype) == 2 && size % 8 == 0 && size <= 256 && x.v->shape[3] == size && queries >= 64 &&
            keys >= 64 && (!x.causal || queries == keys) && !x.documents && !(x.dropout > 0) && !(x.softcap > 0) &&
            !has_window(x) && !x.sinks && !x.dlse && !x.bias;
+}
+
+AttentionKernel rule_attention_kernel(const Op *op) {
+    if (op_info[op->kind].cost != cost_attention) return NO_ATTENTION;
+    Attention x = rule_attention(op);
+    if (x.hopper && op->kind != OP_attention_bias_grad &&
+        sc_hopper_computes(dtype_size(x.q->dtype) == 2, x.q->shape[3], x.v->shape[3], x.scale, x.bias != NULL))
+        return ATTENTION_HOPPER;
+    return is_cudnn(x) ? ATTENTION_CUDNN : ATTENTION_PORTABLE;
+}
+
+const char *rule_attention_words(AttentionKernel k) {
+    static const char *const words[] = {[NO_ATTENTION] = "",
+                                        [ATTENTION_HOPPER] = "shardc's kernels for compute capability 9.0",
+                                        [ATTENTION_CUDNN] = "cuDNN",
+                                        [ATTENTION_PORTABLE] = "shardc's kernels for any GPU"};
+    return words[k];
 }
 
 static const char *qkv_str(Graph *g, const Value *q, const Value *k, const Value *v) {
@@ -328,8 +351,8 @@ static Value *grad_bias(Builder *b, const Op *op, Value *g, Value *dlse) {
                  .o = op->attention.o, .lse = op->attention.lse, .documents = op->attention.documents, .dlse = dlse,
                  .bias = op->attention.bias, .causal = op->attention.causal, .before = op->attention.before,
                  .after = op->attention.after, .softcap = op->attention.softcap, .key = op->attention.key,
-                 .document_length = op->attention.document_length, .scale = op->attention.scale,
-                 .dropout = op->attention.dropout)
+                 .document_length = op->attention.document_length, .hopper = op->attention.hopper,
+                 .scale = op->attention.scale, .dropout = op->attention.dropout)
         ->attention_bias_grad.dbias;
 }
 
@@ -340,8 +363,8 @@ void grad_attention(Builder *b, Op *op, OpParts *d) {
               .o = op->attention.o, .lse = op->attention.lse, .documents = op->attention.documents, .dlse = dlse,
               .bias = op->attention.bias, .causal = op->attention.causal, .before = op->attention.before,
               .after = op->attention.after, .softcap = op->attention.softcap, .key = op->attention.key,
-              .document_length = op->attention.document_length, .scale = op->attention.scale,
-              .dropout = op->attention.dropout);
+              .document_length = op->attention.document_length, .hopper = op->attention.hopper,
+              .scale = op->attention.scale, .dropout = op->attention.dropout);
     d->attention.q = grad->attention_grad.dq;
     d->attention.k = grad->attention_grad.dk;
     d->attention.v = grad->attention_grad.dv;
@@ -382,7 +405,7 @@ static double widest(Attention x, double queries, double keys) {
 /* Two products forward and for a bias's gradient, five backward, of which three are as deep as q and k, the others as
  * v; causal attention has half of the pairs where there are as many queries as keys. A query has the keys of its
  * window, or of its document, which is as long as document_length says, or as the row; so has the kernel's key.
- * Variants: "own" of 16-bit operands that cuDNN does not compute. */
+ * Variants: of 16-bit operands "hopper" and "own" where kernels of our own compute it (rule_attention_kernel). */
 Cost cost_attention(const Op *op) {
     Attention x = rule_attention(op);
     bool backward = op->kind == OP_attention_grad, causal = x.causal;
@@ -400,9 +423,13 @@ Cost cost_attention(const Op *op) {
     c.model_flops = (backward ? 8 : 4) * pairs * mean_size;
     c.model_flops_full = (backward ? 8 : 4) * (batch * heads * queries * all) * mean_size;
     if (op->kind == OP_attention_bias_grad) c.model_flops = c.model_flops_full = pairs; /* the rest is done again */
-    bool own = dtype_size(x.q->dtype) == 2 && !rule_attention_is_cudnn(op);
+    AttentionKernel kernel = rule_attention_kernel(op);
+    bool own = dtype_size(x.q->dtype) == 2 && kernel == ATTENTION_PORTABLE;
     bool more = x.sinks || x.dlse; /* takes as long as a window over the whole row */
-    snprintf(c.variant, sizeof c.variant, "%s%s%s%s%s%s%s%s%s%s", dtype_name(x.q->dtype), own ? " own" : "",
+    snprintf(c.variant, sizeof c.variant, "%s%s%s%s%s%s%s%s%s%s", dtype_name(x.q->dtype),
+             own                          ? " own"
+             : kernel == ATTENTION_HOPPER ? " hopper"
+                                          : "",
              causal ? " causal" : "", x.documents ? " documents" : "", x.dropout > 0 ? " dropout" : "",
              has_window(x) || more ? " window" : "", x.softcap > 0 ? " softcap" : "", more ? " sinks" : "",
              x.bias ? " bias" : "", size != value_size ? " widths" : "");
@@ -412,6 +439,7 @@ Cost cost_attention(const Op *op) {
     /* bench/results/2026-11-26-h100-times.md: products are bound by the clock from 0.85 of the peak on, cuDNN from
      * 0.45, our own kernels always; a pair draws what 47 FLOPs of each of its products do. */
     c.busy = own ? 0.02 : 0.45;
+    c.repeats = kernel == ATTENTION_HOPPER;
     c.also_draws = c.flops * 47 / product_size;
     if (x.documents) c.document_length = (int)keys, c.whole_documents = length <= 0;
     return c;

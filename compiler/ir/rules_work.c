@@ -37,18 +37,28 @@ static int64_t cudnn_parts_bytes(const Value *q, const Value *k, bool repeats) {
     return bytes;
 }
 
+static int64_t hopper_backward_bytes(Attention x) {
+    const int64_t *q = x.q->shape, left = x.left < 0 ? q[1] : min64(x.left, q[1]);
+    int64_t size = max64(q[3], x.v->shape[3]);
+    return sc_hopper_grad_bytes(q[0], q[1], x.k->shape[1], q[2], x.k->shape[2], size, x.causal, left,
+                                x.documents != NULL)
+        .all;
+}
+
 /* CPU: a slice a thread, in fp32; in fp64 in the test build, or for fp64 operands.
  * CUDA, our own kernels: tiles live in shared memory; the backward keeps Σ_d go·o of every row, fp32 [B, H, S]. Where
- * cuDNN takes part, what it uses. */
+ * cuDNN or the kernels for compute capability 9.0 take part, what these use. */
 int64_t work_attention(const Op *op, const Machine *m) {
     bool backward = op->kind == OP_attention_grad;
     Attention x = rule_attention(op);
     const Value *q = x.q, *k = x.k;
     if (m->cuda) {
         int64_t ours = backward ? sc_cuda_row_sums_bytes(q->shape[0] * q->shape[1] * q->shape[2]) : 0;
-        if (!rule_attention_is_cudnn(op)) return ours;
-        int64_t cudnn = backward ? cudnn_parts_bytes(q, k, m->deterministic) : 4096;
-        return max64(cudnn, ours);
+        switch (rule_attention_kernel(op)) {
+        case ATTENTION_HOPPER: return backward ? max64(hopper_backward_bytes(x), ours) : 0;
+        case ATTENTION_CUDNN: return max64(backward ? cudnn_parts_bytes(q, k, m->deterministic) : 4096, ours);
+        default: return ours;
+        }
     }
     int64_t real = dtype_size(m->wide ? FP64 : rule_stat_dtype(q->dtype));
     int64_t size = q->shape[3], value_size = x.v->shape[3];

@@ -123,6 +123,7 @@ typedef struct {
     int ncomms;
     int64_t arena_bytes[N_ARENAS]; /* exact; what the binary allocates */
     int64_t bound_bytes[N_ARENAS];
+    int64_t repeats_bytes; /* by which a workspace is smaller with deterministic = false, at most; not in plan.json */
     LibraryLine *library;
     int nlibrary;
     double device_usable;                     /* bytes of device memory for a process; 0 unknown */
@@ -136,8 +137,9 @@ typedef struct {
     double time_off;         /* a step may be off by this share of it; 0: not known */
     Estimate *estimates;     /* the longest first */
     int nestimates;
-    int document_length;  /* tokens that documents in attention are assumed to have; 0: no attention has documents */
-    bool whole_documents; /* it is that of a row, since nobody said how long they are */
+    const char *attention; /* CUDA: the kernels that compute it, "cuDNN (64 events)"; NULL: there is none */
+    int document_length;   /* tokens that documents in attention are assumed to have; 0: no attention has documents */
+    bool whole_documents;  /* it is that of a row, since nobody said how long they are */
     Paths unused[N_UNUSED];
     const Graph *graph; /* NULL in a plan read from JSON, as storage_of is */
 } Plan;

@@ -130,6 +130,7 @@ static void put_prediction(Json *j, const Plan *p) {
     json_open(j, "estimates", '[');
     for (int i = 0; i < p->nestimates; i++) put_object(j, NULL, IN_ESTIMATE, &p->estimates[i]);
     json_close(j, ']');
+    if (p->attention) json_str(j, "attention", p->attention);
     if (p->document_length) {
         json_open(j, "documents", '{');
         json_int(j, "length", p->document_length);

@@ -107,6 +107,7 @@ static double floor_us(const Plan *p, const PlanProgram *g, const Device *d) {
 Outcome evaluate_plan(Arena *a, const Plan *p, const Blocks *b, const Device *d) {
     Outcome o = {.made = true,
                  .arena = p->arena_bytes[ARENA_DEVICE],
+                 .repeats = p->repeats_bytes,
                  .host = p->arena_bytes[ARENA_HOST],
                  .blocks = NEW_ARRAY(a, BlockNeeds, b->at.n + 1)};
     for (int i = 0; i < p->nprograms; i++)

@@ -7,6 +7,7 @@
 
 #include "../ir/ops.h"
 #include "../ir/patterns.h"
+#include "../ir/rules.h"
 #include "../ir/training.h"
 #include "../plan/figures.h"
 #include "../plan/live.h"
@@ -87,6 +88,8 @@ static void made_by(const Explain *w, const Op *op) {
         from = arena_printf(w->plan->arena, "%s %s", op->phase == op->origin->phase ? ", from" : ", for",
                             op_named(w, op->origin));
     line(w, "made by", "pass %s%s", pass_of(w, op), from);
+    const char *kernel = strcmp(w->plan->target, "cuda") ? "" : rule_attention_words(rule_attention_kernel(op));
+    if (*kernel) line(w, "computed by", "%s", kernel);
     if (op->unit) line(w, "unit", "%d %s", op->unit->id, *op->unit->name ? op->unit->name : "(model)");
     for (const Joined *j = op->joined; j; j = j->next)
         line(w, "joined by", "pass epilogue_fusion, with %s (%s)", j->id, op_info[j->kind].name);

@@ -1,7 +1,7 @@
 """The GPU benchmark and the GPU tests where there is no GPU: workloads are predicted, the trace reader counts right, tables hold what was
 measured, cases have names of their own.
 
-Relies on: harness.py, bench/{workloads,cupti_report,gpu}.py, tests/gpu/run.py. Relied on by: run.py."""
+Relies on: harness.py, bench/{workloads,cupti_report,gpu,times}.py, tests/gpu/run.py. Relied on by: run.py."""
 import json
 import os
 import re
@@ -59,6 +59,36 @@ def test_a_workload_has_one_plan():
         json.dump({"fit": [], "judge": [name], "runs": {name: {"device": "a100", "median": 1.0}}}, f)
     rc, _, err = command([sys.executable, os.path.join(ROOT, "bench", "times.py"), "judge", "--device", "h100", steps])
     check(rc == 1 and "%s was built for a100" % name in err, "exit %d: %s" % (rc, err))
+
+
+def test_attention_is_listed_and_merged_by_its_kernel():
+    """Attention of a profile's sizes is listed by what computes it today; what was measured of it stands beside the old points."""
+    folder, times = scratch("attention"), [sys.executable, os.path.join(ROOT, "bench", "times.py")]
+    profile, tasks, raw = (os.path.join(folder, n) for n in ("mine.lua", "tasks", "raw"))
+    rows = {"attention": ["bf16 own causal window", 6444548096, 16908288, 1, 16, 16, 2048, 1024, 64, 42.81], "attention_grad": ["bf16 causal", 1610612736, 9449472, 1, 12, 12, 512, 512, 64, 30.51]}
+    with open(profile, "w") as f:
+        with open(os.path.join(ROOT, "compiler", "devices", "h100.lua")) as h100:
+            f.write(h100.read().split("  kernels = {")[0] + "  kernels = { -- points\n")
+        f.writelines('    %s = {\n      { "%s", %s },\n    },\n' % (op, x[0], ", ".join(map(str, x[1:]))) for op, x in rows.items())
+        f.write("  },\n}\n")
+    must([*times, "attention", profile, "--only", "hopper", "-o", tasks])
+    with open(tasks) as f:
+        found = [line.split("|") for line in f]
+    check(sorted(p[:3] for p in found) == sorted([op, "bf16 hopper " + words, sizes] for op in rows for words, sizes in (("causal window", "1,16,16,2048,1024,64"), ("causal", "1,12,12,512,512,64"))), "tasks %s" % found)
+    with open(raw, "w") as f:
+        f.writelines("kernel %s|%s|%s|%s|%s|20.00|1980\n" % (p[0], p[1], p[2], p[3], p[4]) for p in found)
+    with open(profile) as f:
+        before = f.read()
+    for _ in range(2):  # a second time it replaces what the first has put there
+        must([*times, "merge", profile, raw, "--only", "hopper"])
+        with open(profile) as f:
+            text = f.read()
+        check(all('{ "%s", %s }' % (x[0], ", ".join(map(str, x[1:]))) in text for x in rows.values()), "an old point is gone: " + text)
+        check(text.count('"bf16 hopper causal", ') == 2 and text.count('"bf16 hopper causal window", ') == 2 and text.split("kernels =")[0] == before.split("kernels =")[0], text)
+    options = [x for kv in "seq=2048 heads=16 kv_heads=16 before=1024".split() for x in ("--set", kv)]
+    plan = json.loads(shardc("inspect", os.path.join(ROOT, "bench", "attention.lua"), *options, "--device", profile, "--format", "json"))
+    us = {e["op"]: e["duration_us"] for p in plan["programs"] if p["name"] == "micro" for e in p["events"]}
+    check(20 <= us["attention"] <= us["attention_grad"] < 30 and not [e for e in plan["prediction"]["estimates"] if e["op"].startswith("attention")], "%s, %s" % (us, plan["prediction"]["estimates"]))
 
 
 def test_the_trace_counts_overlap_and_gaps():

@@ -367,11 +367,14 @@ def test_attention_without_cudnn():
     for env, binary in ({}, f), ({"SC_FAKE_CUDNN": "91400"}, f), ({"SC_FAKE_MISSING": "libcudnn", "SC_FAKE_ARCH": "75"}, f), ({"SC_FAKE_MISSING": "libcudnn"}, fake(build("mlp.lua", world=2))):
         rc, out, err = command([binary, *args, "--require-cudnn"], env=env)
         check(rc == 0 and not err, "%s: exit %d: %s" % (env, rc, err))  # it is there, or no task is its own
+    hopper = fake(b, lambda text: text.replace("    .deterministic =", '    .arch = "sm_90",\n    .deterministic =', 1), "hopper")
+    rc, out, err = command([hopper, *args, "--require-cudnn"], env={"SC_FAKE_MISSING": "libcudnn"})
+    check(rc == 0 and not err, "attention of shardc's kernels for compute capability 9.0 alone needs no cuDNN: exit %d: %s" % (rc, err))
     for missing, has in ("", r"rank 0 has cuDNN 9\.19\.0 and rank 1 none that serves"), ("libcudnn", r"rank 0 has cuDNN none that serves and rank 1 9\.19\.0"):
         env = {"SC_FAKE_OTHER": "1", "SC_FAKE_MISSING": missing or "nothing", "SC_FAKE_OTHER_MISSING": "nothing" if missing else "libcudnn"}
         codes, _, err = Ranks("torchrun", [f] * 2, *args, env=env).wait()
         check(codes == [1] * 2 and re.match("shardc: " + has + ": their results would differ; give every rank the same", err) and len(err.splitlines()) == 1, "exit %s: %s" % (codes, err))
-    return "absent, old, on one rank of two"
+    return "absent, old, not needed, on one rank of two"
 
 
 def test_libraries_are_listed():

@@ -125,18 +125,30 @@ def attention(options, *more, device="h100"):
 
 
 def test_attention_takes_what_its_kernel_takes():
-    """One H100 took 0.93 and 3.2 ms without documents (cuDNN), 0.37 and 1.5 ms with documents of 512 tokens (our own kernels)."""
+    """One H100 at the clock of seconds of attention alone: 4.1 ms forward and backward, 1.4 with documents of 512 tokens, 0.8 in a window of 512, 4.9 with a cap.
+    A step's clock is higher, where other kernels draw less."""
     sizes = "seq=8192 heads=32 kv_heads=8 width=128"
-    forward, backward, p = attention(sizes)
-    check(abs(forward / 930 - 1) < 0.1 and abs(backward / 3200 - 1) < 0.1, "without documents: %.0f and %.0f us" % (forward, backward))
-    check(not p["estimates"] and "documents" not in p, "a plain attention has estimates: %s" % p["estimates"])
-    forward, backward, p = attention(sizes + " documents=true", "--document-length", "512")
-    check(abs(forward / 370 - 1) < 0.1 and abs(backward / 1500 - 1) < 0.15, "documents of 512: %.0f and %.0f us" % (forward, backward))
-    check(p["documents"] == {"length": 512, "whole_rows": False}, "documents: %s" % p["documents"])
+    for options, more, us in (("", [], 4054), (" documents=true", ["--document-length", "512"], 1393), (" before=512", [], 816), (" softcap=50", [], 4900)):
+        forward, backward, p = attention(sizes + options, *more)
+        check(abs((forward + backward) / us - 1) < 0.25, "%s: %.0f and %.0f us, not %d" % (options, forward, backward, us))
+        check(not p["estimates"], "%s has estimates: %s" % (options, p["estimates"]))
+        check(p["attention"] == "shardc's kernels for compute capability 9.0 (2 events)", p["attention"])
+        check(p.get("documents") == ({"length": 512, "whole_rows": False} if more else None), "documents: %s" % p.get("documents"))
+        free = attention(sizes + options + " deterministic=false", *more)
+        check(free[:2] == (forward, backward), "where bits need not repeat: %.0f and %.0f us" % free[:2])
     whole = attention(sizes + " documents=true")
-    check(whole[2]["documents"] == {"length": 8192, "whole_rows": True} and whole[1] > 5 * backward, "whole rows: %s" % (whole,))
-    dropped = attention(sizes + " dropout=0.1")
-    check(dropped[0] > 3 * 930 and dropped[1] > 3 * 3200, "with dropout: %.0f and %.0f us" % dropped[:2])
+    check(whole[2]["documents"] == {"length": 8192, "whole_rows": True} and sum(whole[:2]) > 2 * 1393, "whole rows: %s" % (whole,))
+    for options, device, by in ((" bias=true", "h100", "shardc's kernels for any GPU (3 events)"), ("", "a100", "cuDNN (2 events)"), (" before=64", "a100", "shardc's kernels for any GPU (2 events)")):
+        p = attention("seq=512" + options, device=device)[2]
+        check(p["attention"] == by, "%s on %s: %s" % (options, device, p["attention"]))
+        text = shardc("predict", *arguments(ATTENTION, device, 1, 1, "seq=512" + options))
+        check("\n  attention by %s\n" % by in text, text)
+
+
+def test_long_rows_fit_where_no_square_of_scores_is_kept():
+    """Llama-3 8B on eight H100, recomputed, its bits repeating: 55,801 tokens were the most with cuDNN's square of scores."""
+    p = predicted(LLAMA3, "size=8b precision=bf16 recompute=full seq=120000", "h100", 8)["prediction"]
+    check(p["fits"], "120,000 tokens take %.1f GiB" % (p["arena_bytes"] / 2**30))
 
 
 def test_documents_are_an_assumption_that_is_told():
@@ -153,10 +165,10 @@ def test_documents_are_an_assumption_that_is_told():
 
 def test_what_was_not_measured_is_told():
     """Every kernel that takes another's time, or its flops' and bytes', is named with its share, and the range grows."""
-    for options, device, op, variant, other in (("precision=fp16 heads=8 documents=true dropout=0.1 causal=false", "h100", "attention_grad", "fp16 own documents dropout", "bf16 own documents"),
+    for options, device, op, variant, other in (("precision=fp16 heads=8 documents=true dropout=0.1 causal=false", "h100", "attention_grad", "fp16 hopper documents dropout", "bf16 hopper documents"),
                                                 ("precision=fp32 dropout=0.1 documents=true", "h200", "attention", "fp32 causal documents dropout", "fp32 causal documents"),
                                                 ("bias=true", "h100", "attention", "bf16 own causal bias", "bf16 own causal"),
-                                                ("value_width=32", "h100", "attention_grad", "bf16 own causal widths", "bf16 own causal")):
+                                                ("value_width=32 precision=fp16", "h200", "attention_grad", "fp16 hopper causal widths", "fp16 hopper causal")):
         p = attention("seq=512 " + options, device=device)[2]
         found = [e for e in p["estimates"] if e["op"] == op and e["variant"] == variant]
         check(len(found) == 1 and found[0]["as"] == other and found[0]["us"] > 0 and found[0]["events"] == 1, "estimates: %s" % p["estimates"])

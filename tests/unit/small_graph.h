@@ -30,7 +30,7 @@ static Value *val(Dtype d, int dims, const int64_t *shape) {
 }
 
 /* `body` must end with `code` (below 0: by that signal) and say `text` on stderr. */
-static void expect_exit(void (*body)(void), int code, const char *text) {
+__attribute__((unused)) static void expect_exit(void (*body)(void), int code, const char *text) {
     char said[4096];
     int got = DIES(said, sizeof said, start(), body());
     cr_expect(got == code && strstr(said, text), "ended with %d, wanted: %s\nsaid:   %s", got, text, said);

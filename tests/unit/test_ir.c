@@ -379,65 +379,6 @@ Test(ir, costs, .init = start) {
     cr_expect_eq(op_info[OP_add].cost(add).bytes, 4.0 * (16 + 16 + 64 * 16)); /* expanded bytes travel once */
 }
 
-/* Bytes that cuDNN 9.19 asked for on an H200 (its 256 and our rows' sums included); the rule has 64 KiB to spare, and
- * cuts the work where that is more than 2.25 GiB. */
-/* Pairs of a query and a key that it sees, counted one by one. */
-static double pairs_seen(int queries, int keys, int before, int after, bool causal) {
-    double n = 0;
-    for (int i = 0; i < queries; i++)
-        for (int j = 0; j < keys; j++)
-            n += (!before || j > i - before) && (!after || j < i + after) && (!causal || j <= i);
-    return n;
-}
-
-Test(ir, attention_costs_the_pairs_of_its_window, .init = start) {
-    static const struct {
-        int queries, keys, before, after;
-        bool causal;
-    } seen[] = {{64, 64, 10, 0, true}, {64, 64, 10, 5, false}, {64, 64, 0, 7, false},  {64, 64, 100, 100, false},
-                {64, 64, 1, 0, true},  {50, 90, 8, 30, false}, {90, 90, 90, 1, false}, {50, 90, 0, 4, false},
-                {90, 50, 8, 3, false}, {90, 50, 8, 0, true},   {90, 50, 0, 0, true},   {50, 90, 0, 0, true}};
-    for (size_t i = 0; i < sizeof seen / sizeof *seen; i++) {
-        int s = seen[i].queries, t = seen[i].keys;
-        Op *at = BUILD(b, attention, .q = val(FP32, SHAPE(1, s, 1, 16)), .k = val(FP32, SHAPE(1, t, 1, 16)),
-                       .v = val(FP32, SHAPE(1, t, 1, 16)), .before = seen[i].before, .after = seen[i].after,
-                       .causal = seen[i].causal, .scale = 0.25);
-        double pairs = pairs_seen(s, t, seen[i].before, seen[i].after, seen[i].causal);
-        cr_expect_float_eq(op_info[OP_attention].cost(at).flops, 4 * 16 * pairs, 1e-6, "%zu: %g, not %g", i,
-                           op_info[OP_attention].cost(at).flops, 4 * 16 * pairs);
-    }
-}
-
-Test(ir, attention_costs_the_widths_of_its_products, .init = start) {
-    Value *q = val(BF16, SHAPE(1, 80, 2, 64)), *v = val(BF16, SHAPE(1, 80, 2, 32)),
-          *bias = val(BF16, SHAPE(1, 2, 1, 80));
-    Op *at = BUILD(b, attention, .q = q, .k = q, .v = v, .bias = bias, .scale = 0.25);
-    Op *grad = BUILD(b, attention_grad, .g = at->attention.o, .q = q, .k = q, .v = v, .o = at->attention.o,
-                     .lse = at->attention.lse, .bias = bias, .scale = 0.25);
-    Op *of_bias = BUILD(b, attention_bias_grad, .g = at->attention.o, .q = q, .k = q, .v = v, .o = at->attention.o,
-                        .lse = at->attention.lse, .bias = bias, .scale = 0.25);
-    double pairs = 2 * 80 * 80;
-    Cost forward = op_info[OP_attention].cost(at), backward = op_info[OP_attention_grad].cost(grad);
-    cr_expect_eq(forward.flops, 2 * pairs * (64 + 32));
-    cr_expect_eq(backward.flops, 2 * pairs * (3 * 64 + 2 * 32));
-    cr_expect_eq(backward.model_flops, 2 * forward.flops);
-    cr_expect_str_eq(forward.variant, "bf16 own bias widths");
-    cr_expect_eq(op_info[OP_attention_bias_grad].cost(of_bias).flops, forward.flops);
-    cr_expect_eq(op_info[OP_attention_bias_grad].cost(of_bias).model_flops, pairs);
-    cr_expect_eq(op_info[OP_attention_bias_grad].workspace(of_bias, &(Machine){.cuda = true}), 0);
-    expect_value(at->attention.o, "bf16[1,80,2,32]");
-    expect_value(of_bias->attention_bias_grad.dbias, "bf16[1,2,1,80]");
-}
-
-static int64_t attention_work(Dtype d, int64_t batch, int64_t rows, int64_t heads, int64_t kv, int64_t size, int causal,
-                              bool repeats) {
-    Value *q = val(d, SHAPE(batch, rows, heads, size)), *k = val(d, SHAPE(batch, rows, kv, size));
-    Value *lse = val(FP32, SHAPE(batch, heads, rows));
-    Op *grad =
-        BUILD(b, attention_grad, .g = q, .q = q, .k = k, .v = k, .o = q, .lse = lse, .causal = causal, .scale = 0.125);
-    return op_info[OP_attention_grad].workspace(grad, &(Machine){.cuda = true, .deterministic = repeats});
-}
-
 /* Optimizers name all ops that update parameters; the rows that have a kernel for the host stream have the trait. */
 Test(ir, optimizers_fit_their_ops) {
     bool update[N_OPS] = {0}, host[N_OPS] = {0};
@@ -468,29 +409,6 @@ Test(ir, optimizers_fit_their_ops) {
     cr_expect_eq(op_find(OP_matmul, PART_OPERAND, "bias"), SLOT(matmul, bias));
     cr_expect_eq(op_find(OP_concat, PART_OPERAND, "bias"), -1);
     cr_expect_eq(op_find(OP_debug_sleep, PART_INT, "ms"), -1, "it is a float");
-}
-
-Test(ir, workspace_of_attention_on_cuda, .init = start) {
-    static const struct {
-        int64_t batch, rows, heads, kv, size, parts, repeating, free;
-    } seen[] = {
-        {64, 1024, 12, 12, 64, 1, 1613758720, 204472576}, {1, 8192, 32, 8, 128, 2, 2215117056, 269484288},
-        {4, 2048, 32, 8, 128, 1, 1209008384, 269484288},  {32, 1024, 14, 2, 64, 1, 1058799872, 236716288},
-        {3, 1000, 6, 2, 64, 1, 42429184, 9288448},        {2, 333, 4, 4, 128, 1, 2370304, 1374976},
-    };
-    for (size_t i = 0; i < sizeof seen / sizeof *seen; i++) {
-        int64_t x = attention_work(BF16, seen[i].batch, seen[i].rows, seen[i].heads, seen[i].kv, seen[i].size, 1, true);
-        int64_t y =
-            attention_work(FP16, seen[i].batch, seen[i].rows, seen[i].heads, seen[i].kv, seen[i].size, 0, false);
-        cr_expect(x >= seen[i].repeating && x <= seen[i].repeating * 1.06 + (1 << 17));
-        cr_expect(y >= seen[i].free && y <= seen[i].free * 1.01 + (1 << 17));
-        int64_t ours = seen[i].batch * seen[i].rows * seen[i].heads * 4; /* where there is no cuDNN */
-        cr_expect(x >= ours && y >= ours);
-    }
-    cr_expect_eq(attention_work(FP32, 2, 1000, 4, 4, 64, 1, true), 2 * 1000 * 4 * 4); /* our own kernels' */
-    cr_expect_eq(attention_work(BF16, 2, 1000, 4, 4, 60, 1, true), 2 * 1000 * 4 * 4);
-    cr_expect_eq(attention_work(BF16, 2, 32, 4, 4, 64, 1, true), 2 * 32 * 4 * 4);
-    cr_expect_gt(attention_work(BF16, 1, 131072, 4, 1, 128, 1, true), (int64_t)9 << 28); /* there is no smaller part */
 }
 
 /* ── gradient rules: each gives each operand its shape and dtype ────────────────────────────────────────────────── */
