@@ -1,6 +1,6 @@
 /* What the two halves of attention for compute capability 9.0 share: tiles by the copy engine, bounds, variants.
  * Relies on: attention.h, hopper.cuh.
- * Relied on by: k_attention_hopper.cu, k_attention_hopper_grad.cu. */
+ * Relied on by: attention_hopper_rows.cuh, attention_hopper_grad.cuh. */
 #ifndef SC_ATTENTION_HOPPER_CUH
 #define SC_ATTENTION_HOPPER_CUH
 

@@ -1,6 +1,6 @@
 /* Attention of our own for compute capability 9.0: which tasks it computes, and their launches.
  * Relies on: attention.h, schema/attention.h.
- * Relied on by: k_attention.cu, k_attention_grad.cu, k_attention_hopper.cu, k_attention_hopper_grad.cu. */
+ * Relied on by: k_attention.cu, k_attention_grad.cu, k_attention_hopper*.cu. */
 #ifndef SC_CUDA_ATTENTION_HOPPER_H
 #define SC_CUDA_ATTENTION_HOPPER_H
 

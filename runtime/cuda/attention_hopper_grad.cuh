@@ -1,7 +1,8 @@
 /* What the kernels of attention's backward for compute capability 9.0 share: the task, jobs and copies, the order of
  * dq's parts, powers of scores.
  * Relies on: attention_hopper.cuh, schema/workspace.h.
- * Relied on by: k_attention_hopper_grad.cu (whose head tells how it works), k_attention_hopper_wide.cu. */
+ * Relied on by: k_attention_hopper_grad.cu (whose head tells how it works), k_attention_hopper_wide.cu,
+ * k_attention_hopper_dq.cu. */
 #ifndef SC_ATTENTION_HOPPER_GRAD_CUH
 #define SC_ATTENTION_HOPPER_GRAD_CUH
 

@@ -487,14 +487,15 @@ static problem random_problem(std::mt19937 &random) {
         c.B = size(4), c.S = size(5000), c.T = one_in(3) ? size(5000) : c.S;
         c.D = one_in(6) ? size(256) : 8 * size(32);
         c.KV = size(16), c.H = c.KV * groups[below(6)];
-    } while ((double)c.B * c.H * c.S * c.T * c.D > 4e9 || c.H > 64);
+    } while ((double)c.B * c.H * c.S * c.T * c.D > 4e9 || c.H > 64 || c.S < 2 || c.T < 2);
     c.E = one_in(5) ? (one_in(6) ? size(256) : 8 * size(32)) : 0;
     c.causal = !one_in(3);
     c.documents = c.S == c.T && one_in(3);
     c.p = one_in(4) ? 0.1 + below(5) * 0.1 : 0;
     c.scale = 1 / sqrt((double)c.D);
     c.how = (layout)below(4);
-    if (one_in(2)) c.before = size(c.S + 10), c.after = one_in(2) ? size(c.S + 10) : 0;
+    /* more than one key: else q and k have no gradient */
+    if (one_in(2)) c.before = 1 + size(c.S + 10), c.after = one_in(2) ? size(c.S + 10) : 0;
     c.softcap = one_in(3) ? 1 + below(50) : 0;
     c.sinks = one_in(3);
     if (one_in(4)) {

@@ -145,6 +145,17 @@ def test_attention_takes_what_its_kernel_takes():
         check("\n  attention by %s\n" % by in text, text)
 
 
+def test_variants_of_attention_cost_no_more_than_attention():
+    """Dense parts of models of today at 8192 tokens: with their windows, caps, sinks and scaled positions, within 5 % of time and memory without."""
+    text = []
+    for name in "gemma2-9b", "gemma3-12b", "mistral-7b", "gpt-oss-20b":
+        with_it, without = (predicted(os.path.join(ROOT, "bench", "blocks.lua"), "model=%s variant=%s" % (name, v), world=8)["prediction"] for v in ("true", "false"))
+        time, memory = (with_it[x] / without[x] for x in ("step_us", "arena_bytes"))
+        check(time < 1.05 and memory < 1.05 and not with_it["estimates"], "%s: %.3f of the time, %.3f of the memory, %s" % (name, time, memory, with_it["estimates"]))
+        text.append("%s %.2f" % (name, time))
+    return ", ".join(text)
+
+
 def test_long_rows_fit_where_no_square_of_scores_is_kept():
     """Llama-3 8B on eight H100, recomputed, its bits repeating: 55,801 tokens were the most with cuDNN's square of scores."""
     p = predicted(LLAMA3, "size=8b precision=bf16 recompute=full seq=120000", "h100", 8)["prediction"]
