@@ -47,6 +47,23 @@ SC_DEVICE void copy_floats(uint32_t to, const float *from, int bytes, uint32_t b
                  "l"(from), "r"(bytes), "r"(barrier)
                  : "memory");
 }
+/* One thread of a warp arrives at a barrier for all, once they have read or written. racecheck (compute-sanitizer) takes
+ * those alone to be ordered that arrive themselves; for it, with SC_RACECHECK, all do. */
+#ifdef SC_RACECHECK
+enum { ARRIVALS = 32 };
+#else
+enum { ARRIVALS = 1 };
+#endif
+SC_DEVICE void warp_arrive(uint32_t barrier) {
+    int thread;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    __syncwarp();
+    if (ARRIVALS == 32 || (thread & 31) == 0) barrier_arrive(barrier);
+}
+/* Beside the first thread, which says how many bytes are to come. */
+SC_DEVICE void others_arrive(uint32_t barrier) {
+    if (ARRIVALS == 32 && (threadIdx.x & 31)) barrier_arrive(barrier);
+}
 SC_DEVICE void put_word(uint32_t at, int x) {
     asm volatile("st.shared.u32 [%0], %1;" ::"r"(at), "r"(x) : "memory");
 }

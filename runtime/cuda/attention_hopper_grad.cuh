@@ -80,6 +80,7 @@ template <class S, int F> SC_DEVICE void feed(const backward_task &p, uint32_t b
                     copy_tile(base + S::V, &p.v, full, S::DV, S::KEYS, b, kv, n * S::KEYS);
                 }
             }
+            others_arrive(base + S::KV_FULL);
             if (end) return;
             int upper = n >= p.half, way = upper ? 1 : -1;
             /* queries that may see a key of the block */
@@ -116,6 +117,7 @@ template <class S, int F> SC_DEVICE void feed(const backward_task &p, uint32_t b
                         copy_floats(base + S::LSE + q.at * QUERIES * 4, p.lse + row, QUERIES * 4, full);
                     }
                 }
+                others_arrive(full);
                 full = base + S::GO_FULL + 8 * q.at;
                 barrier_wait(base + S::GO_EMPTY + 8 * q.at, q.phase);
                 if (lane == 0 && over) {
@@ -125,6 +127,7 @@ template <class S, int F> SC_DEVICE void feed(const backward_task &p, uint32_t b
                     copy_tile(base + S::GO + q.at * S::GO_BYTES, &p.go, full, S::DV, QUERIES, b, h, m * QUERIES);
                     copy_floats(base + S::DELTA + q.at * QUERIES * 4, p.delta + row, QUERIES * 4, full);
                 }
+                others_arrive(full);
                 step<S::STAGES>(q);
             }
             __syncwarp();
@@ -266,17 +269,17 @@ SC_DEVICE void slopes_of(const attention &a, uint32_t (&to)[4], const float (&s)
 
 template <class S> SC_DEVICE void begin_grad_barriers(uint32_t base) {
     if (threadIdx.x == 0) {
-        barrier_init(base + S::KV_FULL, 1);
-        barrier_init(base + S::KV_EMPTY, 8);
+        barrier_init(base + S::KV_FULL, ARRIVALS);
+        barrier_init(base + S::KV_EMPTY, 8 * ARRIVALS);
         for (int s = 0; s < S::STAGES; s++) {
-            barrier_init(base + S::Q_FULL + 8 * s, 1);
-            barrier_init(base + S::Q_EMPTY + 8 * s, 8);
-            barrier_init(base + S::GO_FULL + 8 * s, 1);
-            barrier_init(base + S::GO_EMPTY + 8 * s, 8);
+            barrier_init(base + S::Q_FULL + 8 * s, ARRIVALS);
+            barrier_init(base + S::Q_EMPTY + 8 * s, 8 * ARRIVALS);
+            barrier_init(base + S::GO_FULL + 8 * s, ARRIVALS);
+            barrier_init(base + S::GO_EMPTY + 8 * s, 8 * ARRIVALS);
         }
         if constexpr (S::PART > 0)
             for (int s = 0; s < 2; s++) {
-                barrier_init(base + S::DQ_FULL + 8 * s, 8);
+                barrier_init(base + S::DQ_FULL + 8 * s, 8 * ARRIVALS);
                 barrier_init(base + S::DQ_EMPTY + 8 * s, 1);
             }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");

@@ -61,6 +61,7 @@ template <class S, int F> SC_DEVICE void feed(const rows_task &p, uint32_t base)
             copy_tile(base + S::Q, &p.q, base + S::Q_FULL, S::D, S::ROWS, at.b, at.h, i0);
             if (S::GO_WIDTH) copy_tile(base + S::GO, &p.go, base + S::Q_FULL, S::GO_WIDTH, S::ROWS, at.b, at.h, i0);
         }
+        others_arrive(base + S::Q_FULL);
         uint32_t some = 0; /* of the tiles from j on, those that may share a document: so many bits are known */
         for (int j = first_seen<true>(a, i0) / S::KEYS * S::KEYS, known = 0;; j += S::KEYS, some >>= 1, known--) {
             bool none = j >= end;
@@ -84,6 +85,7 @@ template <class S, int F> SC_DEVICE void feed(const rows_task &p, uint32_t base)
                     copy_tile(base + S::K + k.at * S::K_TILE, &p.k, full, S::D, S::KEYS, at.b, kv, j);
                 }
             }
+            others_arrive(full);
             step<S::K_STAGES>(k);
             if (none) break;
             full = base + S::V_FULL + 8 * v.at;
@@ -92,6 +94,7 @@ template <class S, int F> SC_DEVICE void feed(const rows_task &p, uint32_t base)
                 barrier_expect(full, S::V_TILE);
                 copy_tile(base + S::V + v.at * S::V_TILE, &p.v, full, S::DV, S::KEYS, at.b, kv, j);
             }
+            others_arrive(full);
             step<S::V_STAGES>(v);
         }
         __syncwarp();
@@ -100,15 +103,15 @@ template <class S, int F> SC_DEVICE void feed(const rows_task &p, uint32_t base)
 
 template <class S> SC_DEVICE void begin_barriers(uint32_t base) {
     if (threadIdx.x == 0) {
-        barrier_init(base + S::Q_FULL, 1);
-        barrier_init(base + S::Q_EMPTY, 8);
+        barrier_init(base + S::Q_FULL, ARRIVALS);
+        barrier_init(base + S::Q_EMPTY, 8 * ARRIVALS);
         for (int s = 0; s < S::K_STAGES; s++) {
-            barrier_init(base + S::K_FULL + 8 * s, 1);
-            barrier_init(base + S::K_EMPTY + 8 * s, 8);
+            barrier_init(base + S::K_FULL + 8 * s, ARRIVALS);
+            barrier_init(base + S::K_EMPTY + 8 * s, 8 * ARRIVALS);
         }
         for (int s = 0; s < S::V_STAGES; s++) {
-            barrier_init(base + S::V_FULL + 8 * s, 1);
-            barrier_init(base + S::V_EMPTY + 8 * s, 8);
+            barrier_init(base + S::V_FULL + 8 * s, ARRIVALS);
+            barrier_init(base + S::V_EMPTY + 8 * s, 8 * ARRIVALS);
         }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }

@@ -129,9 +129,7 @@ template <class E, class S, int F> SC_DEVICE void work(const rows_task &p, uint3
             sums_add_held<E, 1>(o, powers + n / 4, at_v + n * 8, !first || n > 0);
         sums_commit();
     };
-    auto let_go = [&](uint32_t barrier) {
-        if (lane == 0) barrier_arrive(base + barrier);
-    };
+    auto let_go = [&](uint32_t barrier) { warp_arrive(base + barrier); };
     auto next_keys = [&] { /* the first of the next tile; -1: there is none */
         barrier_wait(base + S::K_FULL + 8 * k.at, k.phase);
         return __shfl_sync(0xffffffffu, get_word(base + S::WORDS + 4 * k.at), 0);

@@ -66,9 +66,7 @@ template <class E, class S, int F> SC_DEVICE void work(const rows_task &p, uint3
     uint32_t low = __shfl_sync(0xffffffffu, base, 0) >> 4;
     auto rows = [&](int at) { return matrix_of(low + 0x10000 + (at >> 4)); };
     auto turned = [&](int at, int apart) { return matrix_of(low + (apart >> 4 << 16) + (at >> 4)); };
-    auto let_go = [&](uint32_t barrier) {
-        if (lane == 0) barrier_arrive(base + barrier);
-    };
+    auto let_go = [&](uint32_t barrier) { warp_arrive(base + barrier); };
 #pragma unroll
     for (int x = 0; x < SCORES; x++) s[x] = dp[x] = 0;
 #pragma unroll

@@ -165,9 +165,7 @@ template <class E, class S, int F> SC_DEVICE void work(const backward_task &p, u
     uint32_t low = __shfl_sync(0xffffffffu, base, 0) >> 4;
     auto rows = [&](int at) { return matrix_of(low + 0x10000 + (at >> 4)); };
     auto turned = [&](int at, int apart) { return matrix_of(low + (apart >> 4 << 16) + (at >> 4)); };
-    auto let_go = [&](uint32_t barrier) {
-        if ((thread_now() & 31) == 0) barrier_arrive(base + barrier);
-    };
+    auto let_go = [&](uint32_t barrier) { warp_arrive(base + barrier); };
     auto both_sync = [] { asm volatile("barrier.sync 4, 256;" ::: "memory"); };
     auto word = [&](int at) { return __shfl_sync(0xffffffffu, get_word(base + S::WORDS + at), 0); };
     /* PART sums of every thread, from `from` on, for a warp to add; which part of what: words at `tile` and `turn`. */
@@ -188,7 +186,6 @@ template <class E, class S, int F> SC_DEVICE void work(const backward_task &p, u
             put_word(words + 4, get_word(turn));
         }
         shared_fence();
-        __syncwarp();
         let_go(S::DQ_FULL + 8 * part);
     };
 #pragma unroll
@@ -320,7 +317,6 @@ template <class E, class S, int F> SC_DEVICE void work(const backward_task &p, u
     for (int x = 0; x < 2; x++, parts++) { /* both warps that add end */
         barrier_wait(base + S::DQ_EMPTY + 8 * (parts & 1), ~parts >> 1 & 1);
         if (threadIdx.x == 128) put_word(base + S::WORDS + PART_WORDS + 16 * (parts & 1), -1);
-        __syncwarp();
         let_go(S::DQ_FULL + 8 * (parts & 1));
     }
     if ((thread_now() & 127) == 0) copied_out();

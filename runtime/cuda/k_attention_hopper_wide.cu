@@ -34,9 +34,7 @@ template <class E, class S, int F> SC_DEVICE void work(const backward_task &p, u
     uint32_t low = __shfl_sync(0xffffffffu, base, 0) >> 4;
     auto rows = [&](int at) { return matrix_of(low + 0x10000 + (at >> 4)); };
     auto turned = [&](int at, int apart) { return matrix_of(low + (apart >> 4 << 16) + (at >> 4)); };
-    auto let_go = [&](uint32_t barrier) {
-        if ((thread_now() & 31) == 0) barrier_arrive(base + barrier);
-    };
+    auto let_go = [&](uint32_t barrier) { warp_arrive(base + barrier); };
     auto both_sync = [] { asm volatile("barrier.sync 4, 256;" ::: "memory"); };
     auto word = [&](int at) { return __shfl_sync(0xffffffffu, get_word(base + S::WORDS + at), 0); };
 #pragma unroll
