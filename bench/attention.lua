@@ -1,5 +1,6 @@
--- One attention of given sizes, with documents, dropout, a window (`before` positions up to a query, itself included), a
--- soft cap, a learned bias, sinks or values of another width where asked for: what bench/times.py lists attention's kernels by.
+-- One attention of given sizes, with documents, dropout, a window (`before` positions up to a query, itself included),
+-- a soft cap, a learned bias, sinks or values of another width where asked for. bench/times.py lists attention's
+-- kernels by it.
 local nn, optim = require "nn", require "optim"
 local o = nn.options { batch = 1, seq = 1024, heads = 8, kv_heads = 8, width = 64, causal = true, documents = false, dropout = 0.0,
                        before = 0, softcap = 0.0, bias = false, sinks = false, value_width = 0,

@@ -1,5 +1,5 @@
--- Models of today by what attention costs in them: the dense parts of Gemma 2 and 3, Mistral and GPT-OSS (one MLP in place of
--- its experts) with their windows, caps, sinks and scalings of positions, and with variant=false without these.
+-- The dense parts of Gemma 2 and 3, Mistral and GPT-OSS (one MLP in place of its experts), with their windows, caps,
+-- sinks and scalings of positions; variant=false: without these. For what attention's variants cost.
 local nn, optim = require "nn", require "optim"
 local huge = math.huge
 local o = nn.options { model = nn.choice("gemma2-9b", "gemma3-12b", "mistral-7b", "gpt-oss-20b"), variant = true, layers = nn.optional "integer",

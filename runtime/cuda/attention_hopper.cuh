@@ -1,4 +1,4 @@
-/* What the two halves of attention for compute capability 9.0 share: tiles by the copy engine, bounds, variants.
+/* What the kernels of attention for compute capability 9.0 share: tiles by the copy engine, bounds, variants.
  * Relies on: attention.h, hopper.cuh.
  * Relied on by: attention_hopper_rows.cuh, attention_hopper_grad.cuh. */
 #ifndef SC_ATTENTION_HOPPER_CUH
@@ -47,18 +47,23 @@ SC_DEVICE void copy_floats(uint32_t to, const float *from, int bytes, uint32_t b
                  "l"(from), "r"(bytes), "r"(barrier)
                  : "memory");
 }
-/* One thread of a warp arrives at a barrier for all, once they have read or written. racecheck (compute-sanitizer) takes
- * those alone to be ordered that arrive themselves; for it, with SC_RACECHECK, all do. */
+/* This thread's number, read where it is used: there are no registers to keep it in. */
+SC_DEVICE int thread_now(void) {
+    int x;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(x));
+    return x;
+}
+
+/* One thread of a warp arrives at a barrier for all 32, after their reads and writes. racecheck (compute-sanitizer) only
+ * follows threads that arrive themselves: compiled with SC_RACECHECK, all do. */
 #ifdef SC_RACECHECK
 enum { ARRIVALS = 32 };
 #else
 enum { ARRIVALS = 1 };
 #endif
 SC_DEVICE void warp_arrive(uint32_t barrier) {
-    int thread;
-    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
     __syncwarp();
-    if (ARRIVALS == 32 || (thread & 31) == 0) barrier_arrive(barrier);
+    if (ARRIVALS == 32 || (thread_now() & 31) == 0) barrier_arrive(barrier);
 }
 /* Beside the first thread, which says how many bytes are to come. */
 SC_DEVICE void others_arrive(uint32_t barrier) {
@@ -139,7 +144,7 @@ static inline bool serves(const sc_task *t, const attention &a, int dtype) {
 
 /* Wider than what one kernel keeps of dk and dv. */
 static inline bool wide_heads(const attention &a) {
-    return a.size > 128 || a.value_size > 128;
+    return wider_size(a) > 128;
 }
 
 /* f(an element, flags) for the variants that kernels are made for: fp16 is rarer, and has fewer. */

@@ -170,13 +170,6 @@ template <class S> SC_DEVICE void add_parts(const backward_task &p, uint32_t bas
 
 /* ── four warps: 64 keys of every job ───────────────────────────────────────────────────────────────────────────────
  */
-/* This thread's number, read where it is used: there are no registers to keep it in. */
-SC_DEVICE int thread_now(void) {
-    int x;
-    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(x));
-    return x;
-}
-
 struct keys_state { /* of this thread's rows g and g + 8 */
     int key, document[2];
 };
@@ -186,9 +179,10 @@ SC_DEVICE float2 get_two(uint32_t at) {
     return x;
 }
 
+enum { PLAIN, SMALL, ANY }; /* no cap; scores of which sc_tanh_small is right; others */
+
 /* Scores s, keys × queries, become powers: rounded, without those dropped, in `powers`; in s times the slope of the
  * cap. kept: a bit an element. i: the tile's first query. */
-enum { PLAIN, SMALL, ANY }; /* no cap; scores of which sc_tanh_small is right; others */
 template <class E, int F, bool HIDES, int CAP, int S>
 SC_DEVICE void powers_of(const attention &a, const dropper &d, float (&s)[S], uint32_t (&powers)[S / 2], uint32_t &kept,
                          uint32_t lse, uint32_t ids, const keys_state &own, int i) {

@@ -30,7 +30,7 @@ SC_DEVICE place place_of(const rows_task &p, int round) {
 }
 
 /* Which of 32 tiles of keys, from `first` on, may share a document with what has `own`: a bit for each. A lane reads a
- * tile: from the first-level cache, mostly. */
+ * tile. */
 template <int KEYS> SC_DEVICE uint32_t sharing(const attention &a, int b, span own, int first) {
     int from = min(first + (int)(threadIdx.x & 31) * KEYS, a.keys), end = min(from + KEYS, a.keys);
     span s = {INT32_MAX, INT32_MIN};

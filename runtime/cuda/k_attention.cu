@@ -7,9 +7,10 @@
  *   s = q kᵀ,  m' = max(m, max s),  p = e^(scale (s - m')),  l = l e^(scale (m - m')) + Σ p,  o = o e^(..) + mask(p) v,
  *   at the end  o / (l (1 - dropout)),  lse = scale m + log l.
  * Query i sees key j if i - left <= j <= i + right and document[i] = document[j]. With a soft cap
- * s = cap tanh(s / cap); a bias is added to it. Query head h reads key head h / (H / Hkv). Tiles of keys that no query of the block sees are
- * passed over: they would add zeros. While scores are multiplied, v is on its way; while v is, the next k. All this is
- * for what neither the kernels for compute capability 9.0 (attention_hopper.h) nor cuDNN (attention_cudnn.h) compute. */
+ * s = cap tanh(s / cap); a bias is added to it. Query head h reads key head h / (H / Hkv). Tiles of keys that no query
+ * of the block sees are passed over: they would add zeros. While scores are multiplied, v is on its way; while v is, the
+ * next k. All this is for what neither the kernels for compute capability 9.0 (attention_hopper.h) nor cuDNN
+ * (attention_cudnn.h) compute. */
 #include "attention.h"
 #include "attention_hopper.h"
 
@@ -357,7 +358,9 @@ SC_KERNEL(attention) {
     attention a = attention_of(task, k);
     int size = wider_size(a);
     a.sinks = (const float *)k->sinks.p;
-    if (a.batch * a.heads * a.queries == 0 || sc_attention_hopper(task, a, k->q.dtype) || sc_cudnn_attention(task, false)) return;
+    if (a.batch * a.heads * a.queries == 0 || sc_attention_hopper(task, a, k->q.dtype) ||
+        sc_cudnn_attention(task, false))
+        return;
     switch (k->q.dtype) {
     case BF16: launch_for_size<sc_bf16>(task, a); break;
     case FP16: launch_for_size<sc_fp16>(task, a); break;

@@ -264,7 +264,7 @@ bool sc_attention_hopper(const sc_task *t, const attention &a, int dtype) {
             (a.size <= 192 && a.value_size <= 128 ? start<E, shape<192, 128, 128>, F>
                                                   : start<E, shape<256, 256, 64>, F>)(t, a, dtype);
         else
-            (a.size <= 64 && a.value_size <= 64 ? start<E, shape<64, 64, 128>, F>
+            (wider_size(a) <= 64 ? start<E, shape<64, 64, 128>, F>
                                                 : start<E, shape<128, 128, 128>, F>)(t, a, dtype);
     });
     return true;

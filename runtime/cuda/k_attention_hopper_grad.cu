@@ -357,13 +357,13 @@ template <class E, int F> static void start_for_size(const sc_task *t, const bac
         sc_attention_hopper_wide(t, p, dtype);
         sc_attention_hopper_dq(t, p, dtype);
     } else {
-        (p.a.size <= 64 && p.a.value_size <= 64 ? start<E, 64, F> : start<E, 128, F>)(t, p);
+        (wider_size(p.a) <= 64 ? start<E, 64, F> : start<E, 128, F>)(t, p);
     }
 }
 
 bool sc_attention_hopper_grad(const sc_task *t, const attention &a, int dtype, int64_t room) {
     sc_hopper_grad_room w = sc_hopper_grad_bytes(a.batch, a.queries, a.keys, a.heads, a.heads / a.group,
-                                                 std::max(a.size, a.value_size), a.causal, a.left, a.documents != NULL);
+                                                 wider_size(a), a.causal, a.left, a.documents != NULL);
     if (!serves(t, a, dtype) || !a.go.wide || !a.dq.wide || !a.dk.wide || !a.dv.wide || room < w.all || !w.all ||
         (uintptr_t)a.delta % 256)
         return false;

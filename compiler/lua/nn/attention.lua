@@ -33,13 +33,14 @@ end
 
 -- softmax(scale · q·kᵀ)·v of q [B,S,H,D], k [B,T,Hkv,D] and v [B,T,Hkv,E], as scaled_dot_product_attention, which has
 -- heads before positions. The result is [B,S,H,E]. H is a multiple of Hkv. causal: false; true: position i of q attends
--- to positions 0 .. i of k, also where S and T differ. scale: 1/sqrt(D). dropout: 0, and 0 outside of training. window = { left, right }: position i attends to i - left .. i + right only; math.huge: to all on
--- that side. softcap = c: scores are c tanh(score / c), as in Gemma 2; none. bias [B,H,S,T], each 1 where it is one for
--- all: added to the scaled and capped scores, as T5's relative positions, ALiBi or a mask of 0 and -inf; a row of -inf
--- alone gives zeros. sinks [H]: a score of each head that every
--- position has besides, whose value is 0, as in GPT-OSS. lse = true: a second result, fp32 [B,H,S], the logarithm of the
--- sum of e^score. documents: int32 [B,S]; a position attends only to those with its number. document_length: how
--- many tokens a document has in the mean, which only predicted times depend on; S.
+-- to positions 0 .. i of k, also where S and T differ. scale: 1/sqrt(D). dropout: 0, and 0 outside of training. window
+-- = { left, right }: position i attends to i - left .. i + right only; math.huge: to all on that side. softcap = c:
+-- scores are c tanh(score / c), as in Gemma 2; none. bias [B,H,S,T], each 1 where it is one for all: added to the
+-- scaled and capped scores, as T5's relative positions, ALiBi or a mask of 0 and -inf; a row of -inf alone gives zeros.
+-- sinks [H]: a score of each head that every position has besides, whose value is 0, as in GPT-OSS. lse = true: a
+-- second result, fp32 [B,H,S], the logarithm of the sum of e^score. documents: int32 [B,S]; a position attends only to
+-- those with its number. document_length: how many tokens a document has in the mean, which only predicted times depend
+-- on; S.
 function nn.attention(options)
   check_keys("nn.attention", options, "q k v causal documents document_length dropout scale softcap window bias sinks lse")
   local q, k, v = options.q, options.k, options.v

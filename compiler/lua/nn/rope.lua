@@ -1,4 +1,4 @@
--- nn: rotary positions. Where theta alone does not say the frequencies, they are computed here, as transformers' modeling_rope_utils.py does.
+-- nn: rotary positions. Frequencies of scalings are computed here, as transformers' modeling_rope_utils.py does.
 -- Relies on: the table `prim` (frontend/*.c, arguments.lua), whose field nn this file adds functions to.
 -- Relied on by: nn.lua, which makes the module of it.
 local prim = prim
