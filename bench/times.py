@@ -289,7 +289,7 @@ def tables_of(found):
 
 def write_kernels(f, keyed, curves):
     for op in sorted(set(keyed) | set(curves)):
-        f.write("    %s = {\n" % ('["%s"]' % op if " " in op else op))
+        f.write("    %s = {\n" % op)
         points = ['{ "%s", %d, %d, %s, %.2f },' % (variant, flops, size, ", ".join(map(str, sizes)), us)
                   for (variant, sizes), (flops, size, us) in sorted(keyed[op].items())]
         points = points or ["{ %d, %.2f }," % p for p in smooth(curves[op])]
@@ -386,8 +386,7 @@ def fit(o):
                     op, variant, sizes, flops, size = known[event]
                     if sizes and (w.offload or w.activations):
                         continue  # copies beside them slow them down
-                    fast = " fast" if w.nondeterministic and op == "attention_grad" and " hopper" not in variant else ""
-                    found[(op + fast, variant, sizes, flops, size)].append(
+                    found[(op, variant, sizes, flops, size)].append(
                         at_full_clock(us, runs[t["name"]]["mhz"], o.mhz, op, variant, flops) if sizes else us)
     keyed, curves = tables_of(found)
     sure = {(op, *key) for op, points in keyed.items() for key in points}
@@ -409,8 +408,8 @@ def fit(o):
     times = in_step(keyed, alone, sure)
     print("in a step kernels take so many times as long as among their like: " + ", ".join("%s %s %.3f" % (*k, x) for k, x in times.items()))
     for (op, variant, sizes), (flops, size, us) in alone.items():
-        kind, dtype = op.replace(" fast", ""), dtype_of(variant).replace("fp16", "bf16")
-        keyed[op].setdefault((variant, sizes), (flops, size, us * times.get((kind, dtype), times.get(("matmul", dtype), 1))))
+        dtype = dtype_of(variant).replace("fp16", "bf16")
+        keyed[op].setdefault((variant, sizes), (flops, size, us * times.get((op, dtype), times.get(("matmul", dtype), 1))))
     if o.keep:
         points, others = kept_points(o.keep)
         for (op, variant, sizes), x in points.items():
@@ -440,14 +439,14 @@ def attention_settings(variant, sizes):
 
 
 def attention(o):
-    """A kernel that has another name today than the profile's point (\"own\" became \"hopper\") is listed by today's."""
+    """A kernel that has another name on the device than the profile's point is listed by the device's."""
     points = kept_points(o.profile)[0]
     wanted = sorted({(variant, sizes) for op, variant, sizes in points if op.startswith("attention")})
     settings = [attention_settings(*w) for w in wanted] + [[x for kv in also.split() for x in ("--set", kv)] for also in o.also]
     settings = list(dict.fromkeys(tuple(x) for x in settings if x))
     model = os.path.join(gpu.ROOT, "bench", "attention.lua")
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        listed = pool.map(lambda x: shardc("calibrate", model, "--device", o.profile, *x), settings)
+        listed = pool.map(lambda x: shardc("calibrate", model, "--device", o.device or o.profile, *x), settings)
     lines = {}
     for line in (line for text in listed for line in text.splitlines()):
         op, variant, sizes = line.split("|")[:3]
@@ -477,7 +476,7 @@ def merge(o):
     for op in sorted(ops):
         table = io.StringIO()
         write_kernels(table, {op: {**kept[op], **thinned({op: fresh[op]}, set())[op]}}, collections.defaultdict(list))
-        text, n = re.subn(r"(?ms)^    %s = \{$.*?^    \},\n" % re.escape('["%s"]' % op if " " in op else op), lambda m: table.getvalue(), text)
+        text, n = re.subn(r"(?ms)^    %s = \{$.*?^    \},\n" % re.escape(op), lambda m: table.getvalue(), text)
         if n != 1:
             sys.exit("%s: it has no points of %s that new ones could join" % (o.profile, op))
         print("%s: %d measured, %d points" % (op, len(fresh[op]), len(kept[op]) + len(thinned({op: fresh[op]}, set())[op])))
@@ -540,6 +539,7 @@ def main():
     for x in (t, g):
         x.add_argument("profile", help="its file"), x.add_argument("--only", default="", help="variants that match this regular expression")
     t.add_argument("--also", nargs="*", default=[], help="options of attention.lua, of sizes that it has not")
+    t.add_argument("--device", help="the kernels that this device runs at these sizes: a100's are timed on an H100 for all profiles that are like it")
     t.add_argument("-o", "--output", required=True)
     g.add_argument("raw", nargs="+", help="of sc_calibrate"), g.add_argument("--mhz", type=float, default=1980, help="the highest clock")
     o = a.parse_args()

@@ -34,7 +34,7 @@ static PassRecord measured(const Graph *g, const Device *d) {
                    .op_ir = op};
         x.flops += c.flops;
         x.bytes += c.bytes;
-        x.kernel_us += device_event_us(d, &e, 1, 1, g->deterministic);
+        x.kernel_us += device_event_us(d, &e, 1, 1);
     }
     return x;
 }
@@ -78,9 +78,6 @@ static void workspaces(Graph *g, Program *p, const Machine *m) {
         if (!op_info[op->kind].workspace) continue;
         int64_t bytes = op_info[op->kind].workspace(op, m);
         if (!bytes) continue;
-        Machine free = *m;
-        free.deterministic = false;
-        g->repeats_bytes = max64(g->repeats_bytes, bytes - op_info[op->kind].workspace(op, &free));
         op->workspace = value_new(g, BOOL, 1, &bytes);
         op->workspace->def = op;
     }
@@ -91,10 +88,10 @@ static const char *arch_of(const Device *d, const PipelineOptions *o) {
 }
 
 /* How long documents are, where the command says so, and what computes attention. */
-static void assume(const Program *p, int length, bool hopper) {
+static void assume(const Graph *g, const Program *p, int length, bool hopper) {
     for (int i = 0; i < p->ops.n; i++) {
         if (length) rule_assume_documents(p->ops.at[i], length);
-        if (hopper) rule_assume_hopper(p->ops.at[i]);
+        rule_assume_kernels(p->ops.at[i], hopper, !g->deterministic);
     }
 }
 
@@ -102,7 +99,7 @@ void pipeline_lower(Graph *g, const Device *d, const PipelineOptions *o) {
     const Program *traced[] = {g->train, g->eval, g->sample};
     bool hopper = !strcmp(target_of(d, o), "cuda") && !strcmp(arch_of(d, o), "sm_90");
     for (int i = 0; i < 3; i++)
-        if (traced[i]) assume(traced[i], o->document_length, hopper);
+        if (traced[i]) assume(g, traced[i], o->document_length, hopper);
     after("trace", NULL, g, d, o);
     lower_units(g);
     lower_scale_check(g);
@@ -133,8 +130,7 @@ void pipeline_lower(Graph *g, const Device *d, const PipelineOptions *o) {
     each_program(g, lower_offload);
     after("offload", NULL, g, d, o);
     if (o->quick) graph_check(g, "the last pass");
-    Machine m = {!strcmp(target_of(d, o), "cuda"), d->threads > 0 ? d->threads : 1, d->multiprocessors,
-                 g->deterministic, o->wide};
+    Machine m = {!strcmp(target_of(d, o), "cuda"), d->threads > 0 ? d->threads : 1, d->multiprocessors, o->wide};
     for (int i = 0; i < g->programs.n; i++) workspaces(g, g->programs.at[i], &m);
 }
 
@@ -155,7 +151,6 @@ Plan *pipeline_plan(const Graph *g, const Device *d, const PipelineOptions *o) {
     plan->arch = arch_of(d, o);
     plan->device = d->name;
     plan->threads = d->threads;
-    plan->repeats_bytes = g->repeats_bytes;
     plan->world = g->world;
     plan->nodes = g->nodes;
     plan->options = g->training->options.at;

@@ -84,10 +84,9 @@ void planned_nothing_fits(Arena *a, const PlannerResult *r) {
         fail(NOWHERE, "nothing fits: the compiler refuses every policy that --keep leaves; give fewer of it");
     fail(NOWHERE,
          "nothing fits in %s of arena among the %d plans placed: the smallest arena found is %s (%s B); give --budget "
-         "%s, more ranks (--world), or a smaller batch%s",
+         "%s, more ranks (--world), or a smaller batch",
          figure_bytes(a, (double)r->budget), r->tried, figure_bytes(a, (double)r->least),
-         figure_grouped(a, (double)r->least), budget_text(a, r->least),
-         report_repeats(a, (double)(r->least - r->budget), r->repeats));
+         figure_grouped(a, (double)r->least), budget_text(a, r->least));
 }
 
 Plan *cli_fastest(Arena *a, const Options *o, const char *input, int64_t *least) {

@@ -61,7 +61,6 @@ static PointFigures figures(const Options *o, const Plan *p) {
                       .gpu = strcmp(p->target, "cpu") != 0,
                       .arena = p->arena_bytes[ARENA_DEVICE],
                       .host = p->arena_bytes[ARENA_HOST],
-                      .repeats = p->repeats_bytes,
                       .library = live_library_bytes(p, &tolerance),
                       .usable = p->device_usable,
                       .step_us = s.step_us,

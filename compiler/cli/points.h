@@ -24,7 +24,7 @@ typedef enum {
 typedef struct {
     int fits; /* 1, 0; -1: there is no limit to compare with */
     bool gpu;
-    int64_t arena, host, repeats; /* repeats: Plan.repeats_bytes */
+    int64_t arena, host;
     double library, usable, step_us, exposed_us, time_off, mfu_full, mfu_causal;
     double tokens, samples; /* tokens 0: the inputs are none */
     unsigned overridden;    /* bit k: a policy file, or what was chosen, decides what key k is about */

@@ -377,11 +377,6 @@ static int print(Arena *a, const Options *o, const Points *p, const char *key, i
     return 0;
 }
 
-static const char *repeats(Arena *a, const Options *o, const PointFigures *x) {
-    double needs = (double)x->arena + (o->budget ? 0 : x->library);
-    return report_repeats(a, needs - (o->budget ? (double)o->budget : x->usable), x->repeats);
-}
-
 int cli_max(Arena *a, const Options *o) {
     const char *limit;
     int64_t from = start(a, o, "--max", o->max, &limit);
@@ -391,10 +386,9 @@ int cli_max(Arena *a, const Options *o) {
         fail(
             NOWHERE,
             "no %s was found that fits %s as the model is: %s=%s %s%s; `shardc plan` looks for policies that fit, more "
-            "ranks (--world) need less memory each%s",
+            "ranks (--world) need less memory each",
             o->max, limit, o->max, one->values[0], one->error ? "does not compile: " : "needs ",
-            one->error ? one->error : figure_bytes(a, (double)one->is.arena + (o->budget ? 0 : one->is.library)),
-            one->error ? "" : repeats(a, o, &one->is));
+            one->error ? one->error : figure_bytes(a, (double)one->is.arena + (o->budget ? 0 : one->is.library)));
     }
     Options plain = *o;
     plain.budget = 0; /* it is the limit, and predict --budget would plan */

@@ -98,7 +98,7 @@ static double arithmetic_us(const Device *d, const Op *op, const Measured *plain
     double us = 0;
     for (int i = 0; i < op->nbody; i++) {
         const Op *m = op->body[i];
-        const Measured *own = variant_of(d->kernels[0][m->kind], "");
+        const Measured *own = variant_of(d->kernels[m->kind], "");
         if (!own || own->nkey || !op_info[m->kind].cost) continue;
         double bytes = op_info[m->kind].cost(m).bytes,
                more = on_curve(d, own, bytes, d->memory_bandwidth) - on_curve(d, plain, bytes, d->memory_bandwidth);
@@ -107,28 +107,26 @@ static double arithmetic_us(const Device *d, const Op *op, const Measured *plain
     return us;
 }
 
-static const Measured *kernels_of(const Device *d, const Op *op, const Cost *c, bool deterministic) {
-    OpKind kind = op_timed_as(op->kind);
-    const Measured *all = d->kernels[!deterministic && !c->repeats][kind];
-    return all ? all : d->kernels[0][kind];
+static const Measured *kernels_of(const Device *d, const Op *op) {
+    return d->kernels[op_timed_as(op->kind)];
 }
 
-Basis device_event_basis(const Device *d, const Event *e, bool deterministic, const char **as) {
+Basis device_event_basis(const Device *d, const Event *e, const char **as) {
     const Op *op = e->op_ir;
     if (!op || e->comm >= 0 || e->stream == HOST || op_is(op, T_COPY)) return MEASURED_ITSELF;
     Cost c = op_info[op->kind].cost ? op_info[op->kind].cost(op) : (Cost){0};
-    const Measured *all = kernels_of(d, op, &c, deterministic), *m = all ? variant_of(all, c.variant) : NULL;
+    const Measured *all = kernels_of(d, op), *m = all ? variant_of(all, c.variant) : NULL;
     if (!m || (m->nkey && m->nkey != c.nkey)) return NOT_MEASURED;
     *as = m->variant;
     return m->nkey && strcmp(m->variant, c.variant) ? MEASURED_RELATED : MEASURED_ITSELF;
 }
 
 /* `bandwidth`: B/s of what the event's bytes go over. 0: nothing was measured that says something of it. */
-static double measured_us(const Device *d, const Event *e, const char *variant, double bandwidth, bool deterministic) {
+static double measured_us(const Device *d, const Event *e, const char *variant, double bandwidth) {
     const Op *op = e->op_ir;
     if (!op) return 0;
     Cost c = !variant && op_info[op->kind].cost ? op_info[op->kind].cost(op) : (Cost){0};
-    const Measured *all = kernels_of(d, op, &c, deterministic);
+    const Measured *all = kernels_of(d, op);
     if (!all) return 0;
     if (variant) {
         const Measured *m = variant_of(all, variant);
@@ -193,7 +191,7 @@ static double collective_us(const Device *d, const Event *e, int group, int here
     if (group == here) {
         char variant[32];
         snprintf(variant, sizeof variant, "%d ranks", group);
-        double us = measured_us(d, e, variant, d->link_bandwidth, true);
+        double us = measured_us(d, e, variant, d->link_bandwidth);
         if (us > 0) return us;
         return d->launch_us + d->link_latency_us + (group - 2) * ring[1].hop + e->bytes / d->link_bandwidth * 1e6;
     }
@@ -224,12 +222,12 @@ int device_event_here(const Plan *p, const Event *e) {
 
 /* ── any event ───────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-static double alone_us(const Device *d, const Event *e, int group, int here, bool deterministic) {
+static double alone_us(const Device *d, const Event *e, int group, int here) {
     if (e->comm >= 0) return collective_us(d, e, group, here);
     double bandwidth = d->memory_bandwidth;
     if (e->op_ir ? op_is(e->op_ir, T_COPY) : e->stream == OFFLOAD || e->stream == FETCH) bandwidth = d->host_bandwidth;
     if (e->stream == HOST) bandwidth = d->host_optimizer_bandwidth;
-    double us = e->stream == HOST ? 0 : measured_us(d, e, NULL, bandwidth, deterministic);
+    double us = e->stream == HOST ? 0 : measured_us(d, e, NULL, bandwidth);
     if (us > 0) return us;
     us = e->bytes / bandwidth * 1e6;
     double peak = peak_flops(d, operand_dtype(e)) * d->matmul_efficiency;
@@ -237,8 +235,8 @@ static double alone_us(const Device *d, const Event *e, int group, int here, boo
     return math > us ? math : us;
 }
 
-double device_event_us(const Device *d, const Event *e, int group, int here, bool deterministic) {
-    double us = alone_us(d, e, group, here, deterministic);
+double device_event_us(const Device *d, const Event *e, int group, int here) {
+    double us = alone_us(d, e, group, here);
     if (e->op_ir && group > 1)
         us *= 1 + d->beside[op_timed_as(e->op_ir->kind)].itself; /* kernels always run beside it */
     return fmax(fmax(us, d->launch_us), e->least_us);

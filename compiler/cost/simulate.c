@@ -140,7 +140,7 @@ static int by_time(const void *a, const void *b) {
 static void measure_estimates(Plan *plan, const Device *d) {
     VEC(Estimate) found = {0};
     Map *known = map_new(plan->arena);
-    bool deterministic = !plan->graph || plan->graph->deterministic, measured = d->kernels_from != DATA_SHEET;
+    bool measured = d->kernels_from != DATA_SHEET;
     for (int i = 0; i < plan->nprograms; i++) {
         const PlanProgram *p = &plan->programs[i];
         for (int k = 0; k < p->n && program_trains(p); k++) {
@@ -152,7 +152,7 @@ static void measure_estimates(Plan *plan, const Device *d) {
                 plan->document_length = c.document_length;
                 plan->whole_documents = c.whole_documents;
             }
-            Basis by = measured ? device_event_basis(d, e, deterministic, &as) : MEASURED_ITSELF;
+            Basis by = measured ? device_event_basis(d, e, &as) : MEASURED_ITSELF;
             if (by == MEASURED_ITSELF) continue;
             const char *key = arena_printf(plan->arena, "%s|%s", op_info[e->op_ir->kind].name, c.variant);
             Estimate *x = map_get(known, key);

@@ -22,15 +22,14 @@ static void throttle(Timeline *t, const Device *d, double idle) {
 
 Timeline *timeline_new(Arena *a, const Plan *plan, const PlanProgram *p, const Device *d, double idle) {
     Timeline *t = NEW(a, Timeline);
-    bool deterministic = !plan->graph || plan->graph->deterministic;
     double **lists[] = {&t->alone, &t->start, &t->end, &t->least, &t->both, &t->share};
     int length[N_STREAMS] = {0};
     t->p = p;
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) *lists[i] = NEW_ARRAY(a, double, p->n + 1);
     for (int i = 0; i < p->n; i++) {
         const Event *e = &p->events[i];
-        t->alone[i] = d ? device_event_us(d, e, device_event_group(plan, e), device_event_here(plan, e), deterministic)
-                        : e->duration_us;
+        t->alone[i] =
+            d ? device_event_us(d, e, device_event_group(plan, e), device_event_here(plan, e)) : e->duration_us;
         t->least[i] = d ? device_copy_slows(d, plan, e, false) : 1;
         t->both[i] = d ? device_copy_slows(d, plan, e, true) : 1;
         t->share[i] = d ? device_event_slows(d, e) : 0;

@@ -239,15 +239,11 @@ static void add_point(Reader *r, const Measured **list, const char *op, const Re
     m->points[m->n++] = p->point;
 }
 
-/* "attention_grad"; "attention_grad fast": with deterministic = false. */
 static const Measured **kernel_named(Reader *r, const char *key) {
-    char *name = arena_strdup(r->a, key), *space = strchr(name, ' ');
-    bool fast = space && !strcmp(space, " fast");
-    if (fast) *space = 0;
-    OpKind op = op_by_name(name);
+    OpKind op = op_by_name(key);
     if (op == N_OPS)
         bad(r, key, "device profile: kernels.%s: there is no op of this name; remove it, or see `shardc inspect`", key);
-    return &r->d->kernels[fast][op];
+    return &r->d->kernels[op];
 }
 
 static void read_kernels(Reader *r) {
@@ -461,11 +457,9 @@ static void derive(Arena *a, Device *d, const Device *base) {
         d->memory_bandwidth = d->sheet_bandwidth * base->memory_bandwidth / base->sheet_bandwidth;
     d->product_us = base->product_us;
     if (d->matmul_efficiency <= 0) d->matmul_efficiency = base->matmul_efficiency;
-    for (int fast = 0; fast < 2; fast++)
-        for (int op = 0; op < N_OPS; op++)
-            if (!d->kernels[fast][op] && !(op_info[op].traits & T_COPY))
-                d->kernels[fast][op] =
-                    derive_kernel(a, d, base, base->kernels[fast][op], op_info[op].traits & T_COLLECTIVE);
+    for (int op = 0; op < N_OPS; op++)
+        if (!d->kernels[op] && !(op_info[op].traits & T_COPY))
+            d->kernels[op] = derive_kernel(a, d, base, base->kernels[op], op_info[op].traits & T_COLLECTIVE);
     /* A collective slows kernels by the share of the memory's bandwidth that its bytes take. */
     double traffic = d->link_bandwidth / base->link_bandwidth * base->memory_bandwidth / d->memory_bandwidth;
     for (int op = 0; op < N_OPS; op++)

@@ -78,8 +78,7 @@ typedef struct {
     double host_reads, host_writes, host_both;
     double launch_us;  /* least time of one event */
     double product_us; /* what a product or an attention takes beside its roofline: filling and draining its pipeline */
-    const Measured
-        *kernels[2][N_OPS]; /* NULL: flops and bytes tell. [1]: with deterministic = false, where it differs */
+    const Measured *kernels[N_OPS]; /* NULL: flops and bytes tell */
     struct {
         double kernels, itself;
     } beside[N_OPS]; /* of a collective or copy: shares by which kernels beside it take longer, and it beside them */
@@ -95,11 +94,11 @@ const Device *device_load(Arena *a, const char *name); /* fails naming the profi
 const char *device_text(Arena *a, const char *name, const char **file, size_t *size);
 /* Of arithmetic at full clock. By what was measured; else by a roofline of flops, bytes and launch. Of a collective:
  * ranks in its group, and how many of them stand on the node with the fewest. */
-double device_event_us(const Device *d, const Event *e, int group, int here, bool deterministic);
+double device_event_us(const Device *d, const Event *e, int group, int here);
 /* What a kernel's duration is by: measurements of its variant; of the variant `as`, which has fewer words; or of none,
  * so that its flops and bytes tell. Collectives, copies and what the host does have no variants: MEASURED_ITSELF. */
 typedef enum { MEASURED_ITSELF, MEASURED_RELATED, NOT_MEASURED } Basis;
-Basis device_event_basis(const Device *d, const Event *e, bool deterministic, const char **as);
+Basis device_event_basis(const Device *d, const Event *e, const char **as);
 bool device_event_is_arithmetic(const Event *e); /* products, attention */
 /* Of an event that takes `us` at full clock, the microseconds that grow as the clock falls: 0 of one that is bound by
  * memory, all of a product that is large enough. */

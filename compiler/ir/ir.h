@@ -298,7 +298,6 @@ struct Graph {
     Training *training;
     const char *unproven; /* ir/unproven.h */
     bool deterministic;
-    int64_t repeats_bytes; /* by which a workspace is smaller with deterministic = false, at most */
     int world, nodes;
     int nops;               /* made so far: the next one's serial */
     VEC(PassRecord) passes; /* that have run, in order */

@@ -46,7 +46,6 @@ typedef struct {
     /* Of arithmetic: the share of the peak at which its kernel is bound by the clock, 0: as a product; and the FLOPs of
      * a product that draw as much energy as what it does beside its FLOPs (softmax's exponentials). */
     double busy, also_draws;
-    bool repeats; /* its bits repeat by themselves: with deterministic = false it takes as long */
     /* Of products and attention, as papers count a model's arithmetic: a gradient is twice its forward, whatever a
      * kernel computes again. Causal attention is half of the square, or the whole of it (PaLM, appendix B). 0: flops.
      */
@@ -59,7 +58,6 @@ typedef struct { /* what a kernel's workspace depends on besides its op */
     bool cuda;
     int threads;         /* CPU: a rank's */
     int multiprocessors; /* CUDA */
-    bool deterministic;  /* bits repeat: the model does not say otherwise */
     bool wide;           /* CPU: kernels compute in fp64 (the test build), whatever their operands are */
 } Machine;
 

@@ -57,12 +57,13 @@ typedef struct {
 } Attention;
 Attention rule_attention(const Op *op); /* what attention and its gradients have */
 /* CUDA, what computes it: our kernels for compute capability 9.0, where that is the GPU's (schema/attention.h); else
- * cuDNN, as cuda/attention_cudnn.h has it; else our kernels for any GPU. */
+ * cuDNN, as cuda/attention_cudnn.h has it, of the backward where any order will do: in a fixed order it keeps the
+ * square of the scores; else our kernels for any GPU. */
 typedef enum { NO_ATTENTION, ATTENTION_HOPPER, ATTENTION_CUDNN, ATTENTION_PORTABLE, N_ATTENTION } AttentionKernel;
 AttentionKernel rule_attention_kernel(const Op *op);
-const char *rule_attention_words(AttentionKernel k); /* "cuDNN"; "" of other ops */
-void rule_assume_documents(Op *op, int64_t length);  /* of an attention: documents of so many tokens */
-void rule_assume_hopper(Op *op);                     /* of an attention: a GPU of compute capability 9.0 computes it */
+const char *rule_attention_words(AttentionKernel k);              /* "cuDNN"; "" of other ops */
+void rule_assume_documents(Op *op, int64_t length);               /* of an attention: documents of so many tokens */
+void rule_assume_kernels(Op *op, bool hopper, bool any_order);    /* of an attention: its hints of these names */
 int64_t rule_document_length(const Op *op, const Value *operand); /* tokens of a document; 0: it numbers none */
 int64_t rule_rows(const Value *v);                                /* product of all dims but the last */
 

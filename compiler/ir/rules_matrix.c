@@ -236,8 +236,10 @@ void rule_assume_documents(Op *op, int64_t length) {
     if (op->kind == OP_attention) op->attention.document_length = length;
 }
 
-void rule_assume_hopper(Op *op) {
-    if (op->kind == OP_attention) op->attention.hopper = true;
+void rule_assume_kernels(Op *op, bool hopper, bool any_order) {
+    if (op->kind != OP_attention) return;
+    op->attention.hopper = hopper;
+    op->attention.any_order = any_order;
 }
 
 int64_t rule_document_length(const Op *op, const Value *operand) {
@@ -247,7 +249,7 @@ int64_t rule_document_length(const Op *op, const Value *operand) {
 
 static bool is_cudnn(Attention x) {
     int64_t size = x.q->shape[3], queries = x.q->shape[1], keys = x.k->shape[1];
-    return dtype_size(x.q->dtype) == 2 && size % 8 == 0 && size <= 256 && x.v->shape[3] == size && queries >= 64 &&
+    return dtype_size(x.q->dtype) == 2 && size % 8 == 0 && size <= 128 && x.v->shape[3] == size && queries >= 64 &&
            keys >= 64 && (!x.causal || queries == keys) && !x.documents && !(x.dropout > 0) && !(x.softcap > 0) &&
            !has_window(x) && !x.sinks && !x.dlse && !x.bias;
 }
@@ -258,7 +260,8 @@ AttentionKernel rule_attention_kernel(const Op *op) {
     if (x.hopper && op->kind != OP_attention_bias_grad &&
         sc_hopper_computes(dtype_size(x.q->dtype) == 2, x.q->shape[3], x.v->shape[3], x.scale, x.bias != NULL))
         return ATTENTION_HOPPER;
-    return is_cudnn(x) ? ATTENTION_CUDNN : ATTENTION_PORTABLE;
+    bool ordered = op->kind == OP_attention_grad && !op->attention_grad.any_order;
+    return is_cudnn(x) && !ordered ? ATTENTION_CUDNN : ATTENTION_PORTABLE;
 }
 
 const char *rule_attention_words(AttentionKernel k) {
@@ -364,7 +367,7 @@ void grad_attention(Builder *b, Op *op, OpParts *d) {
               .bias = op->attention.bias, .causal = op->attention.causal, .before = op->attention.before,
               .after = op->attention.after, .softcap = op->attention.softcap, .key = op->attention.key,
               .document_length = op->attention.document_length, .hopper = op->attention.hopper,
-              .scale = op->attention.scale, .dropout = op->attention.dropout);
+              .any_order = op->attention.any_order, .scale = op->attention.scale, .dropout = op->attention.dropout);
     d->attention.q = grad->attention_grad.dq;
     d->attention.k = grad->attention_grad.dk;
     d->attention.v = grad->attention_grad.dv;
@@ -439,7 +442,6 @@ Cost cost_attention(const Op *op) {
     /* bench/results/2026-11-26-h100-times.md: products are bound by the clock from 0.85 of the peak on, cuDNN from
      * 0.45, our own kernels always; a pair draws what 47 FLOPs of each of its products do. */
     c.busy = own ? 0.02 : 0.45;
-    c.repeats = kernel == ATTENTION_HOPPER;
     c.also_draws = c.flops * 47 / product_size;
     if (x.documents) c.document_length = (int)keys, c.whole_documents = length <= 0;
     return c;

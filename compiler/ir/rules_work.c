@@ -14,24 +14,24 @@ int64_t work_matmul(const Op *op, const Machine *m) {
     return ((d == FP32 && !m->wide) || d == FP64) && y == d ? 0 : (int64_t)m->threads * SC_CPU_MATMUL_BYTES;
 }
 
-static int64_t cudnn_backward_bytes(const Value *q, const Value *k, int64_t samples, int64_t heads, bool repeats) {
-    return SC_CUDNN_SPARE + sc_cudnn_backward_bytes(samples, heads, q->shape[2] / k->shape[2], q->shape[1], k->shape[1],
-                                                    q->shape[3], repeats);
+static int64_t cudnn_backward_bytes(const Value *q, const Value *k, int64_t samples, int64_t heads) {
+    return SC_CUDNN_SPARE +
+           sc_cudnn_backward_bytes(samples, heads, q->shape[2] / k->shape[2], q->shape[1], k->shape[1], q->shape[3]);
 }
 
 /* Equal parts of the batch, or of one sample's key heads, two at a time, as large as 2.25 GiB permit, else the
  * smallest; the kernel takes the largest parts that fit. */
-static int64_t cudnn_parts_bytes(const Value *q, const Value *k, bool repeats) {
+static int64_t cudnn_parts_bytes(const Value *q, const Value *k) {
     const int64_t most = (int64_t)9 << 28, samples = q->shape[0], heads = k->shape[2];
     int64_t bytes = 0;
     for (int64_t n = 1; n <= samples; n++) {
         if (samples % n) continue;
-        bytes = (n > 1 ? 2 : 1) * cudnn_backward_bytes(q, k, samples / n, heads, repeats);
+        bytes = (n > 1 ? 2 : 1) * cudnn_backward_bytes(q, k, samples / n, heads);
         if (bytes <= most) return bytes;
     }
     for (int64_t n = 2; n <= heads; n++) {
         if (heads % n) continue;
-        bytes = 2 * cudnn_backward_bytes(q, k, 1, heads / n, repeats);
+        bytes = 2 * cudnn_backward_bytes(q, k, 1, heads / n);
         if (bytes <= most) return bytes;
     }
     return bytes;
@@ -56,7 +56,7 @@ int64_t work_attention(const Op *op, const Machine *m) {
         int64_t ours = backward ? sc_cuda_row_sums_bytes(q->shape[0] * q->shape[1] * q->shape[2]) : 0;
         switch (rule_attention_kernel(op)) {
         case ATTENTION_HOPPER: return backward ? max64(hopper_backward_bytes(x), ours) : 0;
-        case ATTENTION_CUDNN: return max64(backward ? cudnn_parts_bytes(q, k, m->deterministic) : 4096, ours);
+        case ATTENTION_CUDNN: return max64(backward ? cudnn_parts_bytes(q, k) : 4096, ours);
         default: return ours;
         }
     }

@@ -123,7 +123,6 @@ typedef struct {
     int ncomms;
     int64_t arena_bytes[N_ARENAS]; /* exact; what the binary allocates */
     int64_t bound_bytes[N_ARENAS];
-    int64_t repeats_bytes; /* by which a workspace is smaller with deterministic = false, at most; not in plan.json */
     LibraryLine *library;
     int nlibrary;
     double device_usable;                     /* bytes of device memory for a process; 0 unknown */

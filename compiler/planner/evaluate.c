@@ -94,12 +94,11 @@ static void add_program(Arena *a, const Plan *p, int program, const Blocks *b, O
 /* Every plan runs these kernels on one stream, whatever its policies, and none of them in less time: what runs beside
  * them and the power limit only make them longer. */
 static double floor_us(const Plan *p, const PlanProgram *g, const Device *d) {
-    bool deterministic = !p->graph || p->graph->deterministic;
     double us = 0;
     for (int e = 0; e < g->n; e++) {
         const Event *ev = &g->events[e];
         bool counts = device_event_is_arithmetic(ev) && (ev->phase == FORWARD || ev->phase == BACKWARD);
-        if (counts) us += device_event_us(d, ev, device_event_group(p, ev), device_event_here(p, ev), deterministic);
+        if (counts) us += device_event_us(d, ev, device_event_group(p, ev), device_event_here(p, ev));
     }
     return us;
 }
@@ -107,7 +106,6 @@ static double floor_us(const Plan *p, const PlanProgram *g, const Device *d) {
 Outcome evaluate_plan(Arena *a, const Plan *p, const Blocks *b, const Device *d) {
     Outcome o = {.made = true,
                  .arena = p->arena_bytes[ARENA_DEVICE],
-                 .repeats = p->repeats_bytes,
                  .host = p->arena_bytes[ARENA_HOST],
                  .blocks = NEW_ARRAY(a, BlockNeeds, b->at.n + 1)};
     for (int i = 0; i < p->nprograms; i++)

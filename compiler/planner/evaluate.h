@@ -15,7 +15,6 @@ typedef struct {
     bool made;           /* false: the compiler refuses these entries for this model */
     int64_t arena, live; /* placed, and the most that is alive at once */
     int64_t host;
-    int64_t repeats; /* Plan.repeats_bytes */
     int64_t between;
     double step_us, exposed_us;
     double floor_us; /* of a step's forward and backward, one after another, with nothing beside them at full clock */

@@ -619,7 +619,6 @@ PlannerResult planner_search(Arena *a, const PlannerInput *in) {
     r.least = best < 0 ? smallest(&s) : 0;
     if (best < 0 && r.least <= s.budget) best = settle(&s, s.budget, NEAR_MISSES);
     r.without = planned(&s, 0);
-    r.repeats = s.tried.at[0].o.repeats;
     r.floor_us = floor_us(&s);
     r.estimate_us = estimate_us(&s, s.budget);
     if (best >= 0) {

@@ -72,7 +72,6 @@ typedef struct {
     double estimate_us; /* of the shortest step within the budget, by the model of costs; it may be wrong either way;
                            0: there is none */
     int64_t least;      /* where nothing fits: the smallest arena found */
-    int64_t repeats;    /* Plan.repeats_bytes of the model as it says itself */
     const char *not_tried[3]; /* what this model or device leaves no choice in, and why */
     int nnot_tried;
     int tried;             /* plans that were placed */

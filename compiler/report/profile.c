@@ -54,7 +54,7 @@ static double alone_us(const Profile *w, const PlanProgram *g, const ActualEvent
     const Plan *p = w->run->plan;
     const Event *e = &g->events[event];
     int group = device_event_group(p, e);
-    double us = device_event_us(w->d, e, group, device_event_here(p, e), p->graph->deterministic);
+    double us = device_event_us(w->d, e, group, device_event_here(p, e));
     if (group > 1) us /= 1 + w->d->beside[e->op_ir->kind].itself;
     double took = took_us(w, g, at, event);
     return fmax(e->duration_us > 0 ? us * took / e->duration_us : took, 1e-3);
@@ -144,15 +144,14 @@ static void put_head(FILE *f, const Profile *w, const char *name) {
           "    if (type(p[1]) == \"string\" and p[1] or \"\") ~= variant then kept[#kept + 1] = p end\n"
           "  end\n"
           "  for _, p in ipairs(points) do kept[#kept + 1] = p end\n"
-          "  device.kernels[op], device.kernels[op .. \" fast\"] = kept, nil\n"
+          "  device.kernels[op] = kept\n"
           "end\n",
           f);
 }
 
 static void put_points(FILE *f, const Profile *w) {
     for (int k = 0; k < N_OPS; k++) /* their time is in that of the groups */
-        if (w->member[k] && !w->alone[k] && w->d->kernels[0][k])
-            fprintf(f, "device.kernels.%s = nil\n", op_info[k].name);
+        if (w->member[k] && !w->alone[k] && w->d->kernels[k]) fprintf(f, "device.kernels.%s = nil\n", op_info[k].name);
     for (int i = 0; i < w->points.n; i++) {
         const Sample *p = &w->points.at[i];
         bool begins = !i || !same_curve(p - 1, p), ends = i + 1 == w->points.n || !same_curve(p, p + 1);

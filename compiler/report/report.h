@@ -57,9 +57,6 @@ typedef struct {
     int64_t largest; /* and this one fits as the model is; 0: none does */
 } Advice;
 void report_advice_text(FILE *f, const Plan *p, const Advice *x);
-/* The end of a message that something is `short_of` bytes too large, where deterministic = false would make it fit by
- * what a workspace is smaller then (Plan.repeats_bytes); else "". */
-const char *report_repeats(Arena *a, double short_of, int64_t repeats);
 void report_predict_json(FILE *f, const Plan *p, const Advice *x); /* x NULL: it fits */
 void report_printable(FILE *f, const char *s);                     /* control characters as ? */
 const char *report_target(const Plan *p);                          /* "cpu", "cuda (h200)" */

@@ -157,29 +157,15 @@ void report_predict_text(FILE *f, const Plan *p, Moment m, bool color) {
         if (p->unused[k].n) fprintf(f, "  unused   %s\n", plan_unused(p, k));
 }
 
-static double least_short(const Plan *p, const Advice *x) {
-    double tolerance;
-    return (double)x->least + live_library_bytes(p, &tolerance) - p->device_usable;
-}
-
-const char *report_repeats(Arena *a, double short_of, int64_t repeats) {
-    if (short_of <= 0 || (double)repeats < short_of) return "";
-    return arena_printf(a,
-                        "; %s of it make attention's gradient repeat its bits: deterministic = false in nn.training "
-                        "does without them",
-                        figure_bytes(a, (double)repeats));
-}
-
 void report_advice_text(FILE *f, const Plan *p, const Advice *x) {
     double step = live_step(p).step_us;
     if (x->command)
         fprintf(f, "  fastest found that fits: %s (step %s, %s on this one)\n", x->command,
                 figure_time(p->arena, x->step_us), step > 0 ? figure_change(p->arena, step, x->step_us, 1) : "0 %");
     else if (x->least)
-        fprintf(
-            f,
-            "  no plan found fits: the smallest arena found has %s; give more ranks (--world) or a smaller model%s\n",
-            figure_bytes(p->arena, (double)x->least), report_repeats(p->arena, least_short(p, x), p->repeats_bytes));
+        fprintf(f,
+                "  no plan found fits: the smallest arena found has %s; give more ranks (--world) or a smaller model\n",
+                figure_bytes(p->arena, (double)x->least));
     if (x->batch && x->largest) fprintf(f, "  largest batch found as it is: %lld\n", (long long)x->largest);
     if (x->batch && !x->largest) fprintf(f, "  largest batch found as it is: none fits\n");
 }

@@ -269,8 +269,7 @@ static void put_points(FILE *f, const measured *m) {
     for (int i = 0; i < m->npoints; i++) {
         const point *p = &m->points[i];
         bool begins = !i || strcmp(p[-1].op, p->op), ends = i + 1 == m->npoints || strcmp(p[1].op, p->op);
-        bool spaced = strchr(p->op, ' ');
-        if (begins) fprintf(f, spaced ? "    [\"%s\"] = {\n" : "    %s = {\n", p->op);
+        if (begins) fprintf(f, "    %s = {\n", p->op);
         fprintf(f, "      { ");
         if (*p->variant) fprintf(f, "\"%s\", ", p->variant);
         if (*p->key) fprintf(f, "%.6g, ", p->flops);

@@ -19,20 +19,20 @@ static inline bool sc_has_window(bool causal, int64_t before, int64_t after) {
 static inline bool sc_cudnn_computes(const sc_tensor *q, const sc_tensor *k, const sc_tensor *v, bool causal,
                                      bool documents, double dropout, bool window, double softcap, bool other) {
     return (q->dtype == BF16 || q->dtype == FP16) && !documents && !(dropout > 0) && !window && !(softcap > 0) &&
-           !other && q->dims == 4 && q->shape[3] % 8 == 0 && q->shape[3] <= 256 && v->shape[3] == q->shape[3] &&
+           !other && q->dims == 4 && q->shape[3] % 8 == 0 && q->shape[3] <= 128 && v->shape[3] == q->shape[3] &&
            q->shape[1] >= 64 && k->shape[1] >= 64 && (!causal || q->shape[1] == k->shape[1]);
 }
 
 /* And on this kind of GPU? */
-static inline bool sc_cudnn_serves(int major, int64_t head_size) {
-    return major >= 8 && head_size <= (major == 9 ? 256 : 128);
+static inline bool sc_cudnn_serves(int major) {
+    return major >= 8;
 }
 
 /* The least version that computes it rightly. Until 9.15.0 the backward read beyond the keys where their number is no
  * multiple of 128, no padding mask is in its graph (there is none in ours) and a CUDA graph replays it, which ours
  * does: NVIDIA's notes on cudnn-frontend 1.16 say so, and its TransformerEngine keeps such tasks from these versions
- * too. What else we ask for (bits that repeat on Hopper, head sizes up to 256 there, grouped heads) is older than 9.12,
- * the first for CUDA 13. Here 9.19 and 9.26 have been run on an H200, older ones not. */
+ * too. What else we ask for (grouped heads) is older than 9.12, the first for CUDA 13. Here 9.19 and 9.26 have been run
+ * on an H200, older ones not. */
 static inline int sc_cudnn_least(bool backward, int64_t keys) {
     return backward && keys % 128 ? 91501 : 91200;
 }

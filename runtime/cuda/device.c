@@ -148,19 +148,18 @@ void sc_libraries_survey(sc_rank *r, int event, const sc_args *args) {
     const char *op = r->b->programs[r->current].events[event].op;
     const sc_attention_args *a = !strcmp(op, "attention") ? (const void *)args : NULL;
     const sc_attention_grad_args *g = !strcmp(op, "attention_grad") ? (const void *)args : NULL;
-    int64_t size = 0; /* of a head that is cuDNN's */
     if ((a && is_hopper(r, &a->q, &a->v, a->scale, a->bias.there)) ||
         (g && is_hopper(r, &g->q, &g->v, g->scale, g->bias.there)))
         return;
     if (a && sc_cudnn_computes(&a->q, &a->k, &a->v, a->causal != 0, a->documents.there, a->dropout,
                                sc_has_window(a->causal != 0, a->before, a->after), a->softcap,
                                a->sinks.there || a->bias.there))
-        size = a->q.shape[3];
-    if (g && sc_cudnn_computes(&g->q, &g->k, &g->v, g->causal != 0, g->documents.there, g->dropout,
-                               sc_has_window(g->causal != 0, g->before, g->after), g->softcap,
-                               g->dlse.there || g->bias.there))
-        size = g->q.shape[3];
-    if (size && (!r->t->head_size || size < r->t->head_size)) r->t->head_size = size;
+        r->t->needs_cudnn = true;
+    if (g && !r->b->deterministic &&
+        sc_cudnn_computes(&g->q, &g->k, &g->v, g->causal != 0, g->documents.there, g->dropout,
+                          sc_has_window(g->causal != 0, g->before, g->after), g->softcap,
+                          g->dlse.there || g->bias.there))
+        r->t->needs_cudnn = true;
 }
 
 static void need_library(sc_rank *r, sc_cuda_library l) {
@@ -192,7 +191,7 @@ static void compare_libraries(sc_rank *r) {
 static const char *open_cudnn(sc_rank *r) { /* NULL, or why it is not there for tasks that it computes */
     const sc_target *t = r->t;
     const char *why = NULL;
-    if (t->head_size && sc_cudnn_serves(t->cuda.major, t->head_size)) why = sc_library_open(SC_LIB_CUDNN);
+    if (t->needs_cudnn && sc_cudnn_serves(t->cuda.major)) why = sc_library_open(SC_LIB_CUDNN);
     if (why && r->d->require_cudnn) sc_stop_all(r, "shardc: %s", why);
     return why;
 }

@@ -8,15 +8,13 @@
  * backward, with what BASELINES.md calls the softmax sum, delta = Σ_d dO · O:
  *   P = e^(S - lse),  dV = Pᵀ dO,  dS = scale · P · (dO Vᵀ - delta),  dK = dSᵀ Q,  dQ = dS K
  * lse is what our own kernels keep, so that either backward takes either forward. With grouped queries dV and dK of all
- * query heads are summed at the end. Where bits must repeat, dQ is one product, for which the engine stores dS; else it
- * is added up in fp32 in no fixed order, in a tensor of ours that is rounded at the end. The stored dS is S × T: so the
- * batch, or the heads of one sample, are cut into equal parts, which go two at a time, on the task's stream and one of
- * ours, through the workspace that there is. Two at a time are as fast as the whole: one fills the GPU where the other
- * comes to its end.
+ * query heads are summed at the end. dQ is added up in fp32 in no fixed order, in a tensor of ours that is rounded at the
+ * end: where bits must repeat, the backward is not cuDNN's, whose engines then store dS, S × T. The batch, or the heads
+ * of one sample, are cut into equal parts, which go two at a time, on the task's stream and one of ours, through the
+ * workspace that there is. Two at a time are as fast as the whole: one fills the GPU where the other comes to its end.
  *
  * A plan is made once a shape, at the rehearsal before graphs are captured, and kept: the first engine of cuDNN's
- * heuristics (mode A) that fits the workspace and, where asked for, repeats its bits. Without one our own kernel runs.
- */
+ * heuristics (mode A) that fits the workspace. Without one our own kernel runs. */
 #include "attention_cudnn.h"
 
 #include "../schema/workspace.h"
@@ -30,7 +28,7 @@
 
 typedef cudnnBackendDescriptor_t descriptor;
 
-enum { DESCRIPTORS = 256, OPERATIONS = 40, ENGINES = 24, NOTES = 16 };
+enum { DESCRIPTORS = 256, OPERATIONS = 40, ENGINES = 24 };
 enum { Q = 1, K, V, O, LSE, GO, DQ, DK, DV, DELTA, DQ_SUM, SCALE, HIDDEN, ONE, UIDS, VIRTUAL = 100 };
 
 typedef struct {
@@ -41,7 +39,7 @@ typedef struct { /* everything that a plan depends on */
     int64_t B, S, T, H, KV, D, room;
     steps q, k, v, o, go, dq, dk, dv;
     float scale;
-    uint8_t dtype, causal, backward, repeats;
+    uint8_t dtype, causal, backward;
 } problem;
 
 typedef struct planned {
@@ -277,26 +275,12 @@ static void backward(graph *g) {
     key_gradient(g, ds, q, DK, &c->dk);
 
     descriptor turned = reshape(g, k, of_keys(g, VIRTUAL, &c->k, false));
-    if (c->repeats) {
-        product(g, ds, turned, of_queries(g, DQ, &c->dq));
-        return;
-    }
     descriptor sum = tensor(g, DQ_SUM, CUDNN_DATA_FLOAT, {{B, h, c->S, c->D}}, rows_first(h, c->S, c->D));
     pointwise(g, CUDNN_POINTWISE_IDENTITY, product(g, ds, turned, sum), NULL, of_queries(g, DQ, &c->dq));
 }
 
 /* ── choosing an engine ─────────────────────────────────────────────────────────────────────────────────────────────
  */
-static bool repeats_bits(graph *g, descriptor engine) {
-    cudnnBackendNumericalNote_t notes[NOTES];
-    int64_t n = 0;
-    if (cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE, NOTES, &n, notes))
-        return false;
-    for (int64_t i = 0; i < n && i < NOTES; i++)
-        if (notes[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) return false;
-    return true;
-}
-
 static int64_t padded(int64_t bytes) {
     return sc_round_up(bytes, 256);
 }
@@ -318,10 +302,6 @@ static bool try_engine(graph *g, descriptor configuration) {
               "engine"))
         return false;
     cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &n, &index);
-    if (g->c->repeats && !repeats_bits(g, engine)) {
-        snprintf(p->choice.why, sizeof p->choice.why, "engine %lld does not repeat its bits", (long long)index);
-        return false;
-    }
     set(g, plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &configuration);
     set(g, plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &g->handle);
     finish(g, plan, "plan");
@@ -360,7 +340,7 @@ static bool try_parts(planned *p, cudnnHandle_t handle, int64_t batch, int64_t h
     p->heads = heads;
     p->choice.calls = (int)(c->B / batch * (c->KV / heads));
     p->delta_bytes = c->backward ? padded(rows * 4) : 0;
-    p->sum_bytes = c->backward && !c->repeats ? padded(rows * c->D * 4) : 0;
+    p->sum_bytes = c->backward ? padded(rows * c->D * 4) : 0;
     (c->backward ? backward : forward)(&g);
     descriptor all = make(&g, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, "graph");
     set(&g, all, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle);
@@ -386,7 +366,7 @@ static bool try_parts(planned *p, cudnnHandle_t handle, int64_t batch, int64_t h
 /* Where this is more than there is, nothing has to be tried. */
 static int64_t needed(const problem *c, int64_t batch, int64_t heads) {
     return at_a_time((int)(c->B / batch * (c->KV / heads))) *
-           sc_cudnn_backward_bytes(batch, heads, c->H / c->KV, c->S, c->T, c->D, c->repeats);
+           sc_cudnn_backward_bytes(batch, heads, c->H / c->KV, c->S, c->T, c->D);
 }
 
 /* Parts from the largest down, as work_attention counts them: whole samples, then key heads of one sample. */
@@ -457,8 +437,9 @@ static bool problem_of(const sc_task *t, bool backward, problem *c) {
     const sc_cuda *library = sc_library(t);
     operands x = operands_of(t, backward);
     memset(c, 0, sizeof *c);
-    if (!sc_cudnn_computes(x.q, x.k, x.v, x.causal, x.documents, x.dropout, x.window, x.softcap, x.other) ||
-        !sc_cudnn_serves(library->major, x.q->shape[3]))
+    if ((backward && library->deterministic) ||
+        !sc_cudnn_computes(x.q, x.k, x.v, x.causal, x.documents, x.dropout, x.window, x.softcap, x.other) ||
+        !sc_cudnn_serves(library->major))
         return false;
     c->B = x.q->shape[0];
     c->S = x.q->shape[1];
@@ -466,8 +447,6 @@ static bool problem_of(const sc_task *t, bool backward, problem *c) {
     c->D = x.q->shape[3];
     c->T = x.k->shape[1];
     c->KV = x.k->shape[2];
-    c->repeats = backward && library->deterministic;
-    if (c->repeats && library->major != 9) return false; /* other engines there, not tried */
     if (!steps_of(x.q, &c->q) || !steps_of(x.k, &c->k) || !steps_of(x.v, &c->v) || !steps_of(x.o, &c->o)) return false;
     if (backward) {
         if (!steps_of(x.go, &c->go) || !steps_of(x.dq, &c->dq) || !steps_of(x.dk, &c->dk) || !steps_of(x.dv, &c->dv))
@@ -593,7 +572,7 @@ static void run_part(const sc_task *t, planned *p, int64_t sample, int64_t key_h
         put(&all, DK, moved(x.dk, &c->dk, sample, key_head));
         put(&all, DV, moved(x.dv, &c->dv, sample, key_head));
         put(&all, DELTA, work);
-        if (!c->repeats) put(&all, DQ_SUM, work + p->delta_bytes);
+        put(&all, DQ_SUM, work + p->delta_bytes);
         work += p->delta_bytes + p->sum_bytes;
     }
     execute(sc_library(t), p, &all, work);

@@ -62,7 +62,7 @@ struct sc_target {
     int event;                /* being issued: error messages name it */
     bool running;             /* training has begun: failures exit 3 */
     void *nvml;               /* the GPU as NVML knows it, or NULL */
-    int64_t head_size;        /* the smallest of attention that cuDNN computes; 0: there is none */
+    bool needs_cudnn;         /* there is attention that it computes */
     int64_t used_before;      /* bytes in use there before this rank came; -1: not known */
     sc_algorithms algorithms; /* of matrix products */
     cudaStream_t stream[SC_STREAMS];

@@ -1,5 +1,5 @@
 /* What runtime/cuda/k_attention_cudnn.cu asks of cuDNN and does with its answers, on a machine without either: a fake
- * cuDNN hands out engines with notes and workspaces and records what is executed.
+ * cuDNN hands out engines with workspaces and records what is executed.
  * Relies on: cudnn.h, check.h. Relied on by: tests/program/test_cuda_host.py. */
 #include "check.h"
 
@@ -13,7 +13,6 @@
  */
 struct engine {
     int index;
-    bool varies;       /* its note says that bits do not repeat */
     bool fails;        /* its plan cannot be made */
     double share;      /* workspace: its share of the scores' 16-bit matrix */
     int64_t workspace; /* and besides */
@@ -143,10 +142,6 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t d, cudnnBackendA
         (*(thing **)out)->is = x->is;
     } else if (name == CUDNN_ATTR_ENGINE_GLOBAL_INDEX) {
         *(int64_t *)out = x->is.index;
-    } else if (name == CUDNN_ATTR_ENGINE_NUMERICAL_NOTE) {
-        cudnnBackendNumericalNote_t notes[] = {CUDNN_NUMERICAL_NOTE_TENSOR_CORE, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC};
-        *n = 1 + x->is.varies;
-        memcpy(out, notes, sizeof *notes * (size_t)*n);
     } else if (name == CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE) {
         *(int64_t *)out = (int64_t)(x->is.share * 2 * (double)x->scores) + x->is.workspace;
     }
@@ -258,7 +253,7 @@ template <class CALL> static sc_cudnn_choice choice_of(const CALL &c) {
     sc_task t = task_of(c.args, 0, NULL, &library);
     return sc_cudnn_attention_choice(&t, CALL::BACK);
 }
-static void start(std::vector<engine> some, bool deterministic = true) {
+static void start(std::vector<engine> some) {
     sc_cudnn_attention_stop(&library);
     if (!living.empty()) verdict(false, "descriptors are given back", "");
     engines = some;
@@ -266,7 +261,6 @@ static void start(std::vector<engine> some, bool deterministic = true) {
     order.clear();
     library = {};
     library.major = 9;
-    library.deterministic = deterministic;
 }
 static void expect(bool good, const char *what) {
     verdict(good, what, "");
@@ -277,37 +271,30 @@ static bool starts(const char *text, const char *with) {
 
 /* ── the cases ──────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-static const engine whole = {6, false, false, 1, 256};
+static const engine plain = {6, false, 0, 256};
 
 static void choose() {
-    backward t(2, 128, 4, 4, 64, 2 * WORK);
-    start({{5, false, true, 0, 0}, {4, true, false, 0, 0}, {3, false, false, 0, 1 << 30}, whole});
+    backward t(2, 128, 4, 4, 64, WORK);
+    start({{5, true, 0, 0}, {3, false, 0, 1 << 30}, plain});
     sc_cudnn_choice c = choice_of(t);
-    expect(c.taken && c.engine == 6 && c.calls == 1 && c.workspace == 2 * 4 * 128 * 4 + 2 * 4 * 128 * 128 * 2 + 256,
-           "the first engine that can be planned, repeats its bits and fits");
-    start({{4, true, false, 0, 0}, whole}, false);
-    expect(choice_of(t).engine == 4, "bits need not repeat: the first engine");
-    start({{4, true, false, 0, 0}});
-    c = choice_of(t);
-    expect(!c.taken && starts(c.why, "engine 4 does not repeat its bits") && !attention(t),
-           "no engine repeats its bits: our own");
+    expect(c.taken && c.engine == 6 && c.calls == 1 && c.workspace == 2 * 4 * 128 * (4 + 64 * 4) + 256,
+           "the first engine that can be planned and fits");
     start({});
-    expect(starts(choice_of(t).why, "cuDNN has no engine"), "no engine: our own");
-    start({{5, false, true, 0, 0}});
+    expect(starts(choice_of(t).why, "cuDNN has no engine") && !attention(t), "no engine: our own");
+    start({{5, true, 0, 0}});
     expect(starts(choice_of(t).why, "plan: an error the fake says so"), "why is told");
-    start({whole});
+    start({plain});
     t = backward(2, 128, 4, 4, 64, 1000);
     expect(starts(choice_of(t).why, "the workspace of 1000 bytes is too small"), "no room");
-    start({{2, true, false, 0, 8192}, {1, true, false, 0, 256}});
-    expect(choice_of(forward(2, 128, 4, 4, 64, 4096)).engine == 1,
-           "forward: the first engine that fits, whatever its notes");
+    start({{2, false, 0, 8192}, {1, false, 0, 256}});
+    expect(choice_of(forward(2, 128, 4, 4, 64, 4096)).engine == 1, "forward: the first engine that fits");
 }
 
 static void cut() {
-    /* 8 samples of 4 heads, 128 × 128: 32 KiB of scores a head. Room for 4 samples and a little. */
-    int64_t head = 128 * 128 * 2, rows = 128 * 4, part = 8 * (head + rows) + 256;
+    /* 8 samples of 4 heads, 128 × 64: 32 KiB of dQ's sum a head. Room for 4 samples and a little. */
+    int64_t head = 128 * 64 * 4, rows = 128 * 4, part = 8 * (head + rows) + 256;
     backward t(8, 128, 4, 4, 64, 16 * (head + rows) + 4096);
-    start({whole});
+    start({plain});
     expect(attention(t) && executed.size() == 4 && order == "FxxxxJ", "the batch goes in four, two at a time");
     int64_t quarter = 2 * 128 * 4 * 64 * 2;
     bool good = true;
@@ -316,37 +303,31 @@ static void cut() {
             good = good && executed[i].at[uid] == (char *)(uid * G) + i * quarter;
         good = good && executed[i].at[LSE] == (char *)(LSE * G) + i * 2 * 4 * 128 * 4;
         char *work = (char *)(100 * G) + i % 2 * part;
-        good = good && executed[i].at[DELTA] == work && executed[i].workspace == work + 8 * rows;
-        good = good && !executed[i].at.count(DQ_SUM) && (executed[i].on == ours) == (i % 2 == 1);
+        good = good && executed[i].at[DELTA] == work && executed[i].at[DQ_SUM] == work + 8 * rows;
+        good = good && executed[i].workspace == work + 8 * (rows + head) && (executed[i].on == ours) == (i % 2 == 1);
     }
     expect(good, "every tensor moves by two samples, each of the two has a workspace");
-    start({whole});
+    start({plain});
     t = backward(8, 128, 4, 4, 64, 2 * WORK);
     expect(attention(t) && order == "x" && executed[0].on != ours, "one part needs no other stream");
 
     /* one sample, 8 heads over 4 key heads: room for 4 heads */
     t = backward(1, 128, 8, 4, 64, 4 * (head + rows + 2 * 128 * 64 * 2) + 4096);
-    start({{6, false, false, 1, 2 * 2 * 128 * 64 * 2}});
+    start({{6, false, 0, 2 * 2 * 128 * 64 * 2}});
     expect(attention(t) && executed.size() == 4, "the heads of one sample go in four");
     expect(executed[1].at[Q] == (char *)(Q * G) + 2 * 64 * 2 && executed[1].at[K] == (char *)(K * G) + 64 * 2 &&
                executed[1].at[LSE] == (char *)(LSE * G) + 2 * 128 * 4 &&
                executed[3].at[DV] == (char *)(DV * G) + 3 * 64 * 2,
            "queries move by two heads, keys by one");
 
-    t = backward(2, 128, 4, 4, 64, WORK);
-    start({{6, true, false, 0, 256}}, false);
-    expect(attention(t) && executed[0].at[DQ_SUM] == executed[0].at[DELTA] + 8 * rows &&
-               executed[0].workspace == executed[0].at[DQ_SUM] + 8 * 128 * 64 * 4,
-           "bits need not repeat: the sum of dQ lies between ours and cuDNN's");
-
     /* more than was foreseen is wanted: smaller parts */
     t = backward(8, 128, 4, 4, 64, 16 * (head + rows) + 4096);
-    start({{6, false, false, 1.9, 256}});
+    start({{6, false, 0.9, 256}});
     expect(attention(t) && executed.size() == 8, "an engine that wants more goes in smaller parts");
 }
 
 static void pass() {
-    start({whole});
+    start({plain});
     const backward good(2, 128, 4, 2, 64, WORK);
     backward t = good;
     expect(attention(t), "one for cuDNN");
@@ -378,8 +359,12 @@ static void pass() {
     expect(!attention(t), "few rows are ours");
     t = backward(2, 128, 4, 2, 264, WORK);
     expect(!attention(t), "a head size above 256 is ours");
+    library.deterministic = true;
+    expect(!attention(good), "a backward whose bits repeat is ours");
+    expect(attention(forward(2, 128, 4, 2, 64, 4096)), "a forward repeats its bits");
+    library.deterministic = false;
     library.major = 8;
-    expect(!attention(good), "bits that repeat: not on other GPUs");
+    expect(attention(good), "an A100");
     library.major = 7;
     expect(!attention(forward(2, 128, 4, 2, 64, 4096)), "an old GPU");
 }
@@ -396,31 +381,31 @@ static std::string refusal(const backward &t) {
 
 static void miss() {
     const backward whole_keys(2, 128, 4, 2, 64, WORK), tail(2, 200, 4, 2, 64, 2 * WORK);
-    start({whole});
+    start({plain});
     library_missing = "libcudnn.so.9 is not there";
     expect(!attention(whole_keys) && living.empty(), "no cuDNN: ours");
     library.require_cudnn = true;
     expect(refusal(whole_keys) == library_missing, "no cuDNN, and it is required: refused");
     library_missing = NULL;
     expect(refusal(whole_keys).empty(), "it is required and there");
-    start({whole});
+    start({plain});
     library_mixed = "its part is another's";
     expect(refusal(whole_keys) == library_mixed, "a part from elsewhere: refused");
     library_mixed = NULL;
 
     library_version = 91400;
-    start({whole});
+    start({plain});
     sc_cudnn_choice c = choice_of(tail);
     expect(!c.taken && strstr(c.why, "beyond 200 keys"), "9.14: a backward of other than 128s of keys is ours");
     expect(attention(whole_keys), "9.14: one of 128s is cuDNN's");
-    start({{2, false, false, 0, 256}});
+    start({{2, false, 0, 256}});
     expect(choice_of(forward(2, 200, 4, 2, 64, 4096)).taken, "9.14: a forward is cuDNN's");
-    start({whole});
+    start({plain});
     library.require_cudnn = true;
     expect(starts(refusal(tail).c_str(), "cuDNN 9.14.0 does not take its backward (2x200, 4 heads of 64): in a CUDA"),
            "9.14, and cuDNN is required: refused");
     library_version = 91501;
-    start({whole});
+    start({plain});
     expect(attention(tail), "9.15.1: any number of keys");
     library_version = 91900;
 }

@@ -110,17 +110,3 @@ def test_sampling():
     check(rc == 0 and len(re.findall(r"\d+", out.splitlines()[-1])) >= 3, "a sample: exit %d, %s%s" % (rc, out, err))
     rc, _, err = go('sample = { inputs = { tokens = nn.input("int32", { 1, 8 }, { from = "tokens" }) }, logits = function(m, b) return m(b.tokens):slice(1, 7, 8) end },')
     check(rc == 1 and "let `logits` return those of every position, [1, 8, vocab]" in err, err)
-
-
-def test_bits_that_repeat_are_named_where_they_do_not_fit():
-    """On an A100 the model fits without them, and so it is said; an H100's kernels need no such workspace."""
-    model = ["models/llama3.lua", "--set", "size=1b", "--set", "precision=bf16"]
-    small = [*model, "--set", "layers=2", "--set", "seq=32768"]
-    named = r"; \d+\.\dGiB of it make attention's gradient repeat its bits: deterministic = false in nn\.training does without them\n"
-    for what, *options in (["plan", *small, "--budget", "8GiB"], ["predict", *small, "--max", "batch", "--budget", "12GiB"],
-                           ["predict", *model, "--set", "seq=131072", "--set", "layers=1"]):
-        for device, says in (("a100", True), ("h100", False)):
-            rc, out, err = command([SHARDC, what, *options, "--device", device])
-            check(bool(re.search(named, out + err)) == says and (rc == 1 or not says), "%s on %s: exit %d: %s%s" % (what, device, rc, out, err))
-    rc, _, err = command([SHARDC, "plan", *small, "--budget", "1GiB", "--device", "a100"])
-    check(rc == 1 and "nothing fits" in err and "deterministic" not in err, "where more than they do not fit: %s" % err)

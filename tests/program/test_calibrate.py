@@ -38,7 +38,7 @@ kernel gelu_tanh|||0|805306368|446
 kernel layer_norm|||402653184|201853952|51.7
 kernel matmul|bf16 nn|65536,2304,768,1|232079228928|406196736|320.1
 kernel matmul|bf16 nn|65536,2304,768,1|232079228928|406196736|330.1
-kernel attention_grad fast|bf16 causal|64,12,12,1024,1024,64|257698037760|808452096|1020
+kernel attention_grad|bf16 causal|64,12,12,1024,1024,64|257698037760|808452096|1020
 collective all_gather|4|1000000|20
 collective all_gather|4|100000000|330
 collective reduce_scatter|4|100000000|350
@@ -132,7 +132,7 @@ def test_measurements_become_a_profile():
     must([program, "--from", raw, "--name", "mine", "-o", profile])
     text = open(profile).read()
     for part in ('name = "mine"', 'arch = "sm_90"', "ranks_per_node = 4", '"4 ranks", 100000000, 330.00', "{ 526336, 1.45 }",
-                 "2304, 768, 1, 325.10", '["attention_grad fast"]', "all_gather = { kernels = 0.020, itself = 0.650 }",
+                 "2304, 768, 1, 325.10", "attention_grad = {", "all_gather = { kernels = 0.020, itself = 0.650 }",
                  "host_optimizer_bandwidth = 2.5e+10,", "host_reads = 1.7e+11, host_writes = 1.3e+11, host_both = 2e+11, -- 4 GPUs at once",
                  'name = "NCCL", ranks = 4, further_gathers = 58 * 2^20, further_sums = 137 * 2^20, bytes = 388 * 2^20'):
         check(part in text, "no %s in\n%s" % (part, text))

@@ -138,11 +138,19 @@ def test_attention_takes_what_its_kernel_takes():
         check(free[:2] == (forward, backward), "where bits need not repeat: %.0f and %.0f us" % free[:2])
     whole = attention(sizes + " documents=true")
     check(whole[2]["documents"] == {"length": 8192, "whole_rows": True} and sum(whole[:2]) > 2 * 1393, "whole rows: %s" % (whole,))
-    for options, device, by in ((" bias=true", "h100", "shardc's kernels for any GPU (3 events)"), ("", "a100", "cuDNN (2 events)"), (" before=64", "a100", "shardc's kernels for any GPU (2 events)")):
+    for options, device, by in ((" bias=true", "h100", "shardc's kernels for any GPU (3 events)"), ("", "a100", "cuDNN (1 event) · shardc's kernels for any GPU (1 event)"), (" deterministic=false", "a100", "cuDNN (2 events)"), (" before=64", "a100", "shardc's kernels for any GPU (2 events)")):
         p = attention("seq=512" + options, device=device)[2]
         check(p["attention"] == by, "%s on %s: %s" % (options, device, p["attention"]))
         text = shardc("predict", *arguments(ATTENTION, device, 1, 1, "seq=512" + options))
         check("\n  attention by %s\n" % by in text, text)
+
+
+def test_bits_that_repeat_need_no_square():
+    """On every GPU a gradient whose bits repeat asks for no more memory than one whose bits need not, and for twice as much at twice the length."""
+    for device in "a100", "h100", "b200":
+        arena = {(seq, d): predicted(ATTENTION, "seq=%d heads=32 kv_heads=8 width=128 deterministic=%s" % (seq, d), device)["prediction"]["arena_bytes"]
+                 for seq in (16384, 32768) for d in ("true", "false")}
+        check(all(arena[seq, "true"] <= arena[seq, "false"] for seq in (16384, 32768)) and arena[32768, "true"] < 2.1 * arena[16384, "true"], "%s: %s" % (device, arena))
 
 
 def test_variants_of_attention_cost_no_more_than_attention():

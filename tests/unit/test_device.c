@@ -95,7 +95,7 @@ Test(device, points_that_say_nothing_are_refused_with_a_reason) {
 /* ── times ─────────────────────────────────────────────────────────────────────────────────────────────────── */
 static double time_of(const Device *d, Op *op, double bytes) {
     Event e = {.stream = COMPUTE, .comm = -1, .op_ir = op, .bytes = bytes};
-    return device_event_us(d, &e, 1, 1, true);
+    return device_event_us(d, &e, 1, 1);
 }
 
 static Op *sum_of(Graph *g) {
@@ -145,8 +145,8 @@ Test(device, no_curve_is_extrapolated_beyond_bandwidth) {
     const Device *d = load(a, "kernels={all_gather={{'4 ranks',256,5}},fetch={{256,5}}}");
     Event gather = {.stream = GATHER, .comm = 2, .op_ir = op_new(g, OP_all_gather), .bytes = 1e9};
     Event fetch = {.stream = FETCH, .comm = -1, .op_ir = copy, .bytes = 1e9};
-    cr_expect_float_eq(device_event_us(d, &gather, 4, 4, true), 10005, 1);
-    cr_expect_float_eq(device_event_us(d, &fetch, 1, 1, true), 100005, 1);
+    cr_expect_float_eq(device_event_us(d, &gather, 4, 4), 10005, 1);
+    cr_expect_float_eq(device_event_us(d, &fetch, 1, 1), 100005, 1);
     arena_free(a);
 }
 
@@ -191,8 +191,8 @@ Test(device, a_product_that_is_all_latency_says_nothing_of_larger_ones) {
     const Device *two = load(a, arena_printf(a, "kernels={matmul={%s,%s}}", tiny, large));
     Event e = {.stream = COMPUTE, .comm = -1, .op_ir = product(g, 4096, 4096, 4096), .flops = 2 * pow(4096, 3)};
     cr_expect_float_eq(time_of(one, product(g, 64, 64, 64), 0), 3, 1e-3);
-    cr_expect_float_eq(device_event_us(one, &e, 1, 1, true), 2 * pow(4096, 3) / 0.5e14 * 1e6, 1e-3);
-    cr_expect_float_eq(device_event_us(two, &e, 1, 1, true), 50 / ideal(1024, 1024, 1024) * ideal(4096, 4096, 4096),
+    cr_expect_float_eq(device_event_us(one, &e, 1, 1), 2 * pow(4096, 3) / 0.5e14 * 1e6, 1e-3);
+    cr_expect_float_eq(device_event_us(two, &e, 1, 1), 50 / ideal(1024, 1024, 1024) * ideal(4096, 4096, 4096),
                        1e-2);
     arena_free(a);
 }
@@ -202,18 +202,8 @@ Test(device, what_was_not_measured_is_a_roofline) {
     Graph *g = graph_new(a);
     const Device *none = load(a, ""), *other = load(a, "kernels={matmul={{'fp16 nn',1,2,3,4,5,1,50}}}");
     Event e = {.stream = COMPUTE, .comm = -1, .op_ir = product(g, 4096, 4096, 4096), .flops = 2 * pow(4096, 3)};
-    cr_assert_float_eq(device_event_us(none, &e, 1, 1, true), 2 * pow(4096, 3) / 0.5e14 * 1e6, 1e-3);
-    cr_assert_float_eq(device_event_us(other, &e, 1, 1, true), 2 * pow(4096, 3) / 0.5e14 * 1e6, 1e-3);
-    arena_free(a);
-}
-
-Test(device, kernels_that_need_not_be_deterministic_have_times_of_their_own) {
-    Arena *a = arena_new();
-    Graph *g = graph_new(a);
-    const Device *d = load(a, "kernels={sum={{1000,5}},['sum fast']={{1000,4}}}");
-    Event e = {.stream = COMPUTE, .comm = -1, .op_ir = sum_of(g), .bytes = 1000};
-    cr_assert_float_eq(device_event_us(d, &e, 1, 1, true), 5, 1e-9);
-    cr_assert_float_eq(device_event_us(d, &e, 1, 1, false), 4, 1e-9);
+    cr_assert_float_eq(device_event_us(none, &e, 1, 1), 2 * pow(4096, 3) / 0.5e14 * 1e6, 1e-3);
+    cr_assert_float_eq(device_event_us(other, &e, 1, 1), 2 * pow(4096, 3) / 0.5e14 * 1e6, 1e-3);
     arena_free(a);
 }
 
@@ -224,9 +214,9 @@ Test(device, collectives_are_measured_by_the_number_of_ranks_and_run_beside_kern
                               "beside={all_gather={kernels=0.25,itself=0.5}}");
     Op *op = op_new(g, OP_all_gather);
     Event e = {.stream = GATHER, .comm = 2, .op_ir = op, .bytes = 1000000};
-    cr_assert_float_eq(device_event_us(d, &e, 4, 4, true), 75, 1e-9);
+    cr_assert_float_eq(device_event_us(d, &e, 4, 4), 75, 1e-9);
     cr_assert_float_eq(device_event_slows(d, &e), 0.25, 1e-9);
-    double two = device_event_us(d, &e, 2, 2, true);
+    double two = device_event_us(d, &e, 2, 2);
     cr_assert_float_eq(two, (1 + 1 + 10) * 1.5, 1e-9, "%g", two);
     arena_free(a);
 }
@@ -358,7 +348,7 @@ Test(device, arithmetic_slows_down_until_power_is_the_limit) {
     cr_expect(device_event_is_arithmetic(&events[0]) && !device_event_is_arithmetic(&events[1]));
     Plan plan = {.arena = a, .programs = &p, .nprograms = 1, .world = 1};
     cost_simulate(&plan, d);
-    double full = device_event_us(d, &events[0], 1, 1, true), sum = device_event_us(d, &events[1], 1, 1, true);
+    double full = device_event_us(d, &events[0], 1, 1), sum = device_event_us(d, &events[1], 1, 1);
     cr_expect_float_eq(events[1].duration_us, sum, 1e-6);
     cr_expect_float_eq(events[0].duration_us, full * device_throttle(d, &p, full, sum), 1e-3);
     arena_free(a);
@@ -382,14 +372,14 @@ Test(device, a_profile_like_another_scales_what_was_measured_there) {
     cr_expect_float_eq(half->memory_bandwidth, base->memory_bandwidth / 2, 1);
     Op *large = product(g, 16384, 4096, 4096), *sum = sum_of(g);
     Event e = {.comm = -1, .unit = -1, .op_ir = large, .flops = 2 * 16384.0 * 4096 * 4096, .bytes = 1e8};
-    double ratio = device_event_us(half, &e, 1, 1, true) / device_event_us(base, &e, 1, 1, true);
+    double ratio = device_event_us(half, &e, 1, 1) / device_event_us(base, &e, 1, 1);
     cr_expect(ratio > 1.95 && ratio < 2.01, "%g", ratio);
     ratio = time_of(half, sum, 1e9) / time_of(base, sum, 1e9);
     cr_expect(ratio > 1.95 && ratio < 2.01, "%g", ratio);
     cr_expect_float_eq(time_of(half, sum, 1e6), time_of(base, sum, 1e6), 1e-9);
     /* the same mix draws the same share of the limit */
     PlanProgram p = {.name = "micro", .events = &e, .n = 1};
-    double us = device_event_us(base, &e, 1, 1, true), slower = device_throttle(base, &p, us, 0);
+    double us = device_event_us(base, &e, 1, 1), slower = device_throttle(base, &p, us, 0);
     cr_expect(slower > 1.05, "%g", slower);
     cr_expect_float_eq(device_throttle(half, &p, 2 * us, 0), slower, 1e-3);
     arena_free(a);
@@ -433,7 +423,7 @@ Test(device, data_sheets_do_not_contradict_the_order_of_devices) {
 /* ── networks ──────────────────────────────────────────────────────────────────────────────────────────────── */
 static double gather_us(const Device *d, double bytes, int group, int here) {
     Event e = {.stream = GATHER, .comm = 0, .unit = -1, .bytes = bytes};
-    return device_event_us(d, &e, group, here, true);
+    return device_event_us(d, &e, group, here);
 }
 
 Test(device, more_nodes_take_longer_and_bytes_no_less) {
@@ -461,7 +451,7 @@ Test(device, more_nodes_take_longer_and_bytes_no_less) {
                  .nreads = 1,
                  .writes = &at,
                  .nwrites = 1};
-    cr_expect(device_event_us(d, &sum, 16384, 8, true) < 500);
+    cr_expect(device_event_us(d, &sum, 16384, 8) < 500);
     arena_free(a);
 }
 
