@@ -40,21 +40,18 @@ NO_CUDNN = {"CUDNN_HOME": "/nowhere"}
 
 
 def without_cudnn(r):
-    """Our own kernels in bf16, in the workspace that is planned for cuDNN: one line tells it, bits repeat, and losses are near cuDNN's."""
+    """On compute capability 9.0 attention is shardc's own, in bf16 too: without cuDNN, even where it is required, the same losses and not a word."""
     if not os.path.exists(r.path("starts-bf16-w1")):
         return "skipped: the tests were built without it"
 
     def go(*args, **kw):
         log = os.path.join(tempfile.mkdtemp(dir=r.work), "log.jsonl")
         out = r.start("starts-bf16-w1", 1, "--data", r.text, *STEPS, "--log", log, *args, **kw)
-        said = [line for line in out.splitlines() if "runs on shardc's own kernels, which take" in line]
-        return [s["loss"] for s in steps(read_log(log))], said
-    (ours, said), (again, _), (bare, _), (cudnn, unsaid) = go(env=NO_CUDNN), go(env=NO_CUDNN), go("--no-graph", env=NO_CUDNN), go("--require-cudnn")
-    check(len(said) == 1 and not unsaid, "%s and %s" % (said, unsaid))
-    check(ours == again == bare, "bits do not repeat: %s, %s, %s" % (ours, again, bare))
-    apart = max(abs(a - b) / b for a, b in zip(ours, cudnn))
-    check(len(ours) == len(cudnn) == 20 and apart < 5e-3, "losses %s and %s" % (ours[-3:], cudnn[-3:]))
-    return "20 steps, losses within %.1e of cuDNN's" % apart
+        check("cuDNN" not in out, out)
+        return [s["loss"] for s in steps(read_log(log))]
+    without, bare, beside = go("--require-cudnn", env=NO_CUDNN), go("--no-graph", env=NO_CUDNN), go()
+    check(len(without) == 20 and without == bare == beside, "losses %s, %s and %s" % (without[-3:], bare[-3:], beside[-3:]))
+    return "20 steps, the same losses"
 
 
 HOG = """
@@ -147,7 +144,6 @@ def cases(r):
             ("no-nccl", "starts-w2", 2, r"libnccl\.so\.2 .* is not there; looked in NCCL_HOME=/nowhere", {"NCCL_HOME": "/nowhere"}),
             ("other-world", "starts-w1", 1, r"built for 1 rank", {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(PORT + 9)})):
         yield "starts." + name, gpus, lambda a=(program, gpus, says), e=env: refused(r, *a, env=e)
-    yield "starts.no-cudnn-required", 1, lambda: refused(r, "starts-bf16-w1", 1, r"libcudnn\.so\.9 .* is not there; looked in CUDNN_HOME=/nowhere", NO_CUDNN, args=["--require-cudnn"])
     yield "starts.without-cudnn", 1, lambda: without_cudnn(r)
     yield "starts.little-memory", 1, lambda: little_memory(r)
     for w in 2, 4:
