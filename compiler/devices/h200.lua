@@ -3,6 +3,8 @@
 -- Copies, collectives and memory were measured by sc_calibrate on 2026-11-20 (CUDA 13.0, driver 580.159, NCCL 2.28.9; up to four GPUs).
 -- Kernels are the H100's, which has the same multiprocessors, scaled by what memory bandwidth was measured: of 15 steps that were measured
 -- on one H200, none of them used in fitting, the median is 1.1 % off (bench/results/2026-11-25-h100-times.md).
+-- Attention by shardc's kernels: 736 tasks that sc_calibrate ran on one H200 took 0.98 of the H100's points in the median, nine of ten
+-- 0.92 to 1.04 (bench/results/2026-11-27-h100-attention.md).
 -- reduce_scatter's `itself` is that of a step of llama3-8b, where ranks arrive apart. NCCL's footprint is the runtime's, fitted on
 -- llama3-8b on four GPUs; context, kernels and graphs on gpt2-124m.
 return {

@@ -192,8 +192,7 @@ Test(device, a_product_that_is_all_latency_says_nothing_of_larger_ones) {
     Event e = {.stream = COMPUTE, .comm = -1, .op_ir = product(g, 4096, 4096, 4096), .flops = 2 * pow(4096, 3)};
     cr_expect_float_eq(time_of(one, product(g, 64, 64, 64), 0), 3, 1e-3);
     cr_expect_float_eq(device_event_us(one, &e, 1, 1), 2 * pow(4096, 3) / 0.5e14 * 1e6, 1e-3);
-    cr_expect_float_eq(device_event_us(two, &e, 1, 1), 50 / ideal(1024, 1024, 1024) * ideal(4096, 4096, 4096),
-                       1e-2);
+    cr_expect_float_eq(device_event_us(two, &e, 1, 1), 50 / ideal(1024, 1024, 1024) * ideal(4096, 4096, 4096), 1e-2);
     arena_free(a);
 }
 
