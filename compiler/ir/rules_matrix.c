@@ -258,7 +258,7 @@ AttentionKernel rule_attention_kernel(const Op *op) {
     if (op_info[op->kind].cost != cost_attention) return NO_ATTENTION;
     Attention x = rule_attention(op);
     if (x.hopper && op->kind != OP_attention_bias_grad &&
-        sc_hopper_computes(dtype_size(x.q->dtype) == 2, x.q->shape[3], x.v->shape[3], x.scale, x.bias != NULL))
+        sc_hopper_computes(dtype_size(x.q->dtype) == 2, x.q->shape[3], x.v->shape[3], x.scale))
         return ATTENTION_HOPPER;
     bool ordered = op->kind == OP_attention_grad && !op->attention_grad.any_order;
     return is_cudnn(x) && !ordered ? ATTENTION_CUDNN : ATTENTION_PORTABLE;

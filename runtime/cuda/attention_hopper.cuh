@@ -10,7 +10,7 @@
 #include <type_traits>
 
 /* Variants that a kernel is made for; windows, causality and sinks are numbers of the task. */
-enum { CAPPED = 1, DROPS = 2, DOCUMENTS = 4 };
+enum { CAPPED = 1, DROPS = 2, DOCUMENTS = 4, BIAS = 8 };
 
 static constexpr float LOG2E = 1.4426950408889634f;
 
@@ -150,7 +150,13 @@ static inline bool wide_heads(const attention &a) {
 /* f(an element, flags) for the variants that kernels are made for: fp16 is rarer, and has fewer. */
 template <class F> static void with_variant(const attention &a, int dtype, F f) {
     bool caps = a.softcap > 0;
-    if (dtype == FP16 && (caps || a.drops || a.documents))
+    if (a.bias.p && dtype == FP16)
+        f(sc_fp16(), std::integral_constant<int, CAPPED | DROPS | DOCUMENTS | BIAS>());
+    else if (a.bias.p && (caps || a.drops || a.documents))
+        f(sc_bf16(), std::integral_constant<int, CAPPED | DROPS | DOCUMENTS | BIAS>());
+    else if (a.bias.p)
+        f(sc_bf16(), std::integral_constant<int, BIAS>());
+    else if (dtype == FP16 && (caps || a.drops || a.documents))
         f(sc_fp16(), std::integral_constant<int, CAPPED | DROPS | DOCUMENTS>());
     else if (dtype == FP16)
         f(sc_fp16(), std::integral_constant<int, 0>());

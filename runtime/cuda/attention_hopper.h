@@ -9,7 +9,7 @@
 
 /* Is it theirs by what it computes? */
 static inline bool hopper_computes(const attention &a, int dtype) {
-    return sc_hopper_computes(dtype == BF16 || dtype == FP16, a.size, a.value_size, a.scale, a.bias.p != NULL);
+    return sc_hopper_computes(dtype == BF16 || dtype == FP16, a.size, a.value_size, a.scale);
 }
 
 /* Launches the task and says so; false: it is for other kernels. It depends on shapes, strides, types, alignment, the

@@ -182,13 +182,14 @@ SC_DEVICE float2 get_two(uint32_t at) {
 enum { PLAIN, SMALL, ANY }; /* no cap; scores of which sc_tanh_small is right; others */
 
 /* Scores s, keys × queries, become powers: rounded, without those dropped, in `powers`; in s times the slope of the
- * cap. kept: a bit an element. i: the tile's first query. */
+ * cap. kept: a bit an element. i: the tile's first query; bias: where the
+ * head's begins. */
 template <class E, int F, bool HIDES, int CAP, int S>
 SC_DEVICE void powers_of(const attention &a, const dropper &d, float (&s)[S], uint32_t (&powers)[S / 2], uint32_t &kept,
-                         uint32_t lse, uint32_t ids, const keys_state &own, int i) {
+                         uint32_t lse, uint32_t ids, const keys_state &own, int i, int64_t bias) {
     int thread = thread_now(), t = thread & 3, g = thread >> 2 & 7;
     bool documents = (F & DOCUMENTS) && a.documents;
-    float unit = (CAP == PLAIN ? a.unit : a.softcap) * LOG2E;
+    float unit = (CAP != PLAIN ? a.softcap : F & BIAS ? a.scale : a.unit) * LOG2E;
     kept = 0xffffffffu;
     if ((F & DROPS) && a.drops) {
         kept = 0;
@@ -206,7 +207,10 @@ SC_DEVICE void powers_of(const attention &a, const dropper &d, float (&s)[S], ui
                 x = CAP == SMALL ? sc_tanh_small(x * a.cap_scale) : fast_tanh(x * a.cap_scale);
                 slope = fmaf(-x, x, 1.0f);
             }
-            x = sc_exp2(fmaf(x, unit, -(e & 1 ? minus.y : minus.x)));
+            float more = -(e & 1 ? minus.y : minus.x);
+            if (F & BIAS)
+                more = fmaf(bias_at(a, bias, i + 8 * n + 2 * t + (e & 1), own.key + 8 * (e >> 1)), LOG2E, more);
+            x = sc_exp2(fmaf(x, unit, more));
             if (HIDES) {
                 int column = 8 * n + 2 * t + (e & 1), query = i + column, key = own.key + 8 * (e >> 1);
                 bool seen = key >= query - a.left && key <= query + a.right && key < a.keys;
@@ -224,15 +228,15 @@ SC_DEVICE void powers_of(const attention &a, const dropper &d, float (&s)[S], ui
 /* Scores of keys from first_key on and queries from i on, by what this warp has to look at. */
 template <class E, int F, int S>
 SC_DEVICE void weigh(const attention &a, float (&s)[S], uint32_t (&powers)[S / 2], uint32_t &kept, uint32_t lse,
-                     uint32_t ids, const keys_state &own, int first_key, int i, const dropper &drops) {
+                     uint32_t ids, const keys_state &own, int first_key, int i, const dropper &drops, int64_t bias) {
     bool hides = first_key + 15 > last_seen<true>(a, i) || first_key < first_seen<true>(a, i + 2 * S - 1);
     if ((F & DOCUMENTS) && a.documents) hides = hides || !one_document<2 * S>(ids, own.document);
     auto as = [&](auto cap) {
         constexpr int CAP = decltype(cap)::value;
         if (hides)
-            powers_of<E, F, true, CAP>(a, drops, s, powers, kept, lse, ids, own, i);
+            powers_of<E, F, true, CAP>(a, drops, s, powers, kept, lse, ids, own, i, bias);
         else
-            powers_of<E, F, false, CAP>(a, drops, s, powers, kept, lse, ids, own, i);
+            powers_of<E, F, false, CAP>(a, drops, s, powers, kept, lse, ids, own, i, bias);
     };
     if constexpr ((F & CAPPED) == 0)
         as(std::integral_constant<int, PLAIN>());

@@ -138,19 +138,17 @@ void sc_device_open(sc_rank *r) {
 
 /* ── libraries: looked for before anything is made, and only what the program uses ───────────────────────────────────
  */
-static bool is_hopper(const sc_rank *r, const sc_tensor *q, const sc_tensor *v, double scale, bool bias) {
+static bool is_hopper(const sc_rank *r, const sc_tensor *q, const sc_tensor *v, double scale) {
     const char *arch = r->b->arch; /* the GPU's, as is found when it is opened */
     return arch && !strcmp(arch, "sm_90") &&
-           sc_hopper_computes(q->dtype == BF16 || q->dtype == FP16, q->shape[3], v->shape[3], scale, bias);
+           sc_hopper_computes(q->dtype == BF16 || q->dtype == FP16, q->shape[3], v->shape[3], scale);
 }
 
 void sc_libraries_survey(sc_rank *r, int event, const sc_args *args) {
     const char *op = r->b->programs[r->current].events[event].op;
     const sc_attention_args *a = !strcmp(op, "attention") ? (const void *)args : NULL;
     const sc_attention_grad_args *g = !strcmp(op, "attention_grad") ? (const void *)args : NULL;
-    if ((a && is_hopper(r, &a->q, &a->v, a->scale, a->bias.there)) ||
-        (g && is_hopper(r, &g->q, &g->v, g->scale, g->bias.there)))
-        return;
+    if ((a && is_hopper(r, &a->q, &a->v, a->scale)) || (g && is_hopper(r, &g->q, &g->v, g->scale))) return;
     if (a && sc_cudnn_computes(&a->q, &a->k, &a->v, a->causal != 0, a->documents.there, a->dropout,
                                sc_has_window(a->causal != 0, a->before, a->after), a->softcap,
                                a->sinks.there || a->bias.there))

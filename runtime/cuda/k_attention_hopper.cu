@@ -38,9 +38,10 @@ struct rows_state { /* of this thread's rows g and g + 8 */
     int first[2], last[2], document[2];
 };
 
-/* Scores of keys from j on become powers of two; what o shrinks by goes to r.shrink. */
+/* Scores of keys from j on become powers of two; what o shrinks by goes to r.shrink. bias: where the head's begins. */
 template <class E, int F, int S>
-SC_DEVICE void soften(const attention &a, rows_state &r, float (&s)[S], float unit, int i, int j, uint32_t ids) {
+SC_DEVICE void soften(const attention &a, rows_state &r, float (&s)[S], float unit, int i, int j, uint32_t ids,
+                      int64_t bias) {
     int t = threadIdx.x & 3;
     if ((F & CAPPED) && a.softcap > 0) {
         if (small_scores(a, s)) {
@@ -50,6 +51,13 @@ SC_DEVICE void soften(const attention &a, rows_state &r, float (&s)[S], float un
 #pragma unroll
             for (int x = 0; x < S; x++) s[x] = a.softcap * fast_tanh(s[x] * a.cap_scale);
         }
+    }
+    if (F & BIAS) {
+        float factor = (F & CAPPED) && a.softcap > 0 ? 1 : a.scale;
+        int row = i + ((threadIdx.x & 31) >> 2);
+#pragma unroll
+        for (int x = 0; x < S; x++)
+            s[x] = fmaf(s[x], factor, bias_at(a, bias, row + 8 * (x >> 1 & 1), j + x / 4 * 8 + 2 * t + (x & 1)));
     }
     /* the warp's rows are i to i + 15 */
     bool documents = (F & DOCUMENTS) && a.documents && !one_document<2 * S>(ids, r.document);
@@ -135,9 +143,10 @@ template <class E, class S, int F> SC_DEVICE void work(const rows_task &p, uint3
         return __shfl_sync(0xffffffffu, get_word(base + S::WORDS + 4 * k.at), 0);
     };
     auto weigh = [&](int j, rows_state &r, const dropper &d, int i) {
+        int64_t bias = F & BIAS ? bias_of_head(a, at.b, at.h) : 0;
         sums_here(s);
         if (!(F & DOCUMENTS)) let_go(S::K_EMPTY + 8 * k.at);
-        soften<E, F>(a, r, s, unit, i, j, base + S::IDS + k.at * S::KEYS * 4);
+        soften<E, F>(a, r, s, unit, i, j, base + S::IDS + k.at * S::KEYS * 4, bias);
         if (F & DOCUMENTS) let_go(S::K_EMPTY + 8 * k.at);
         step<S::K_STAGES>(k);
         if ((F & DROPS) && a.drops) drop(d, s, i, j);

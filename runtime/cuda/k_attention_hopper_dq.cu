@@ -28,11 +28,13 @@ struct rows_state { /* of this thread's rows g and g + 8 */
     int first[2], last[2], document[2];
 };
 
-/* Scores of keys from j on become powers, times the slope of the cap; the warp's rows are i to i + 15. */
+/* Scores of keys from j on become powers, times the slope of the cap; the warp's rows are i to i + 15; bias: where the
+ * head's begins. */
 template <class E, int F, int CAP, int S>
-SC_DEVICE void powers_of(const attention &a, const rows_state &r, float (&s)[S], int i, int j, uint32_t ids) {
-    int t = threadIdx.x & 3;
-    float unit = (CAP == PLAIN ? a.unit : a.softcap) * LOG2E;
+SC_DEVICE void powers_of(const attention &a, const rows_state &r, float (&s)[S], int i, int j, uint32_t ids,
+                         int64_t bias) {
+    int t = threadIdx.x & 3, row = i + ((threadIdx.x & 31) >> 2);
+    float unit = (CAP != PLAIN ? a.softcap : F & BIAS ? a.scale : a.unit) * LOG2E;
     bool documents = (F & DOCUMENTS) && a.documents && !one_document<2 * S>(ids, r.document);
     bool hides = documents || j + 2 * S - 1 > last_seen<true>(a, i) || j < first_seen<true>(a, i + 15);
 #pragma unroll
@@ -42,7 +44,10 @@ SC_DEVICE void powers_of(const attention &a, const rows_state &r, float (&s)[S],
             y = CAP == SMALL ? sc_tanh_small(y * a.cap_scale) : fast_tanh(y * a.cap_scale);
             slope = fmaf(-y, y, 1.0f);
         }
-        s[x] = sc_exp2(fmaf(y, unit, -r.lse[x >> 1 & 1]));
+        float more = -r.lse[x >> 1 & 1];
+        if (F & BIAS)
+            more = fmaf(bias_at(a, bias, row + 8 * (x >> 1 & 1), j + x / 4 * 8 + 2 * t + (x & 1)), LOG2E, more);
+        s[x] = sc_exp2(fmaf(y, unit, more));
         if (CAP != PLAIN) s[x] *= slope;
     }
     if (!hides) return;
@@ -109,14 +114,15 @@ template <class E, class S, int F> SC_DEVICE void work(const rows_task &p, uint3
             sums_here(s);
             if (begun) let_go(S::K_EMPTY + 8 * (k.at ^ 1)); /* the last tile's, which dq's product has read */
             uint32_t ids = base + S::IDS + k.at * S::KEYS * 4, kept = 0xffffffffu;
+            int64_t bias = F & BIAS ? bias_of_head(a, at.b, at.h) : 0;
             if constexpr ((F & CAPPED) == 0)
-                powers_of<E, F, PLAIN>(a, r, s, i, j, ids);
+                powers_of<E, F, PLAIN>(a, r, s, i, j, ids, bias);
             else if (F != CAPPED && !(a.softcap > 0))
-                powers_of<E, F, PLAIN>(a, r, s, i, j, ids);
+                powers_of<E, F, PLAIN>(a, r, s, i, j, ids, bias);
             else if (small_scores(a, s))
-                powers_of<E, F, SMALL>(a, r, s, i, j, ids);
+                powers_of<E, F, SMALL>(a, r, s, i, j, ids, bias);
             else
-                powers_of<E, F, ANY>(a, r, s, i, j, ids);
+                powers_of<E, F, ANY>(a, r, s, i, j, ids, bias);
             if ((F & DROPS) && a.drops) {
                 kept = 0;
 #pragma unroll

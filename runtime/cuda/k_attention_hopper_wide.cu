@@ -82,8 +82,9 @@ template <class E, class S, int F> SC_DEVICE void work(const backward_task &p, u
             int i = word(STAGE_WORDS + 16 * stage + 4) * QUERIES + group * 32;
             uint32_t lse = base + S::LSE + (stage * QUERIES + group * 32) * 4;
             uint32_t ids = base + S::IDS + (stage * QUERIES + group * 32) * 4;
-            weigh<E, F>(a, s, powers, kept, lse, ids, own, first_key, i,
-                        F & DROPS ? dropper_of(a, word(JOB + 4), word(STAGE_WORDS + 16 * stage + 12)) : dropper{});
+            int b = F & (DROPS | BIAS) ? word(JOB + 4) : 0, h = F & (DROPS | BIAS) ? word(STAGE_WORDS + 16 * stage + 12) : 0;
+            weigh<E, F>(a, s, powers, kept, lse, ids, own, first_key, i, F & DROPS ? dropper_of(a, b, h) : dropper{},
+                        F & BIAS ? bias_of_head(a, b, h) : 0);
             sums_wait<0>();
             sums_here(dp);
             int thread = thread_now(), t = thread & 3, lane = thread & 31, row = (thread >> 5 & 3) * 16 + lane % 16;
