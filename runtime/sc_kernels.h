@@ -20,7 +20,8 @@ size_t sc_kernels_buffer(void); /* bytes that a thread which calls kernels maps 
  * counts as finished; it combines what the parts wrote, in a fixed order. NULL where there is none. */
 sc_kernel *sc_kernel_finish(sc_kernel *k);
 
-/* What an element reads that an index beyond a dimension names, as the bits of its dtype: NaN, of integers -1, false. */
+/* What an element reads that an index beyond a dimension names, as the bits of its dtype: NaN, of integers -1, false.
+ */
 static inline uint64_t sc_no_element(int dtype) {
     switch (dtype) {
     case FP32: return 0x7fc00000;

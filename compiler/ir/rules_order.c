@@ -39,11 +39,18 @@ void infer_topk(Graph *g, Op *op) {
     out_with_last(g, op, &op->topk.indices, INT32, x, k);
 }
 
-/* Of sort and topk. */
+/* g, the gradient of the values of sort or topk, where they were in x. */
+static Value *put_back(Builder *b, const Value *x, Value *g, Value *indices) {
+    int64_t cols = x->shape[x->dims - 1];
+    return dtype_float(x->dtype) ? BUILD(b, sort_grad, .g = g, .indices = indices, .cols = cols)->sort_grad.dx : NULL;
+}
+
 void grad_sort(Builder *b, Op *op, OpParts *d) {
-    Value *x = OPERAND_OF(op, x), *dy = d->out[0], *indices = RESULT_OF(op, indices);
-    if (!dtype_float(x->dtype)) return;
-    d->in[0] = BUILD(b, sort_grad, .g = dy, .indices = indices, .cols = x->shape[x->dims - 1])->sort_grad.dx;
+    d->sort.x = put_back(b, op->sort.x, d->sort.values, op->sort.indices);
+}
+
+void grad_topk(Builder *b, Op *op, OpParts *d) {
+    d->topk.x = put_back(b, op->topk.x, d->topk.values, op->topk.indices);
 }
 
 void infer_sort_grad(Graph *g, Op *op) {
@@ -123,8 +130,11 @@ void infer_scatter_add(Graph *g, Op *op) {
     if (source->dtype != INT32) rule_need_float(g, op, source, "the source");
     need_index(g, op, "the source", source);
     if (source->shape[dim] != op->scatter_add.index->shape[dim])
-        rule_fail(g, op, "the source %s with index %s: one number must tell where each element goes",
-                  value_str(g->arena, source), value_str(g->arena, op->scatter_add.index));
+        rule_fail(g, op, "the source %s with index %s: they must have one shape", value_str(g->arena, source),
+                  value_str(g->arena, op->scatter_add.index));
+    if (size < 1)
+        rule_fail(g, op, "the source %s to %lld elements of dim %lld: at least one is needed",
+                  value_str(g->arena, source), (long long)size, (long long)dim);
     memcpy(shape, source->shape, sizeof shape);
     shape[dim] = size;
     rule_out(g, op, &op->scatter_add.y, source->dtype, source->dims, shape);

@@ -2,8 +2,8 @@
  * Relies on: kernel.h.
  * Relied on by: generated code. gather's and scatter_add's operands have any strides.
  *
- * scatter_add's parts own columns, the elements that share all indices but that of the dimension, and go through them in
- * their order. Sums of 16 bits are kept in real, in the workspace, until they are rounded. */
+ * scatter_add's parts own columns, the elements that share all indices but that of the dimension, and go through them
+ * in their order. Sums of 16 bits are kept in real, in the workspace, until they are rounded. */
 #include "kernel.h"
 
 /* The offset in t of element n of its dimensions [from, to). */
@@ -88,7 +88,8 @@ SC_KERNEL(scatter_add) {
         if (k->y.dtype == INT32)
             sum_integers(k, (int32_t *)k->y.p, inner, o, c - o * inner, end - o * inner);
         else
-            sum_reals(k, (real *)(k->y.dtype == SC_REAL ? k->y.p : k->work.p), inner, o, c - o * inner, end - o * inner);
+            sum_reals(k, (real *)(k->y.dtype == SC_REAL ? k->y.p : k->work.p), inner, o, c - o * inner,
+                      end - o * inner);
     }
 }
 

@@ -2,11 +2,11 @@
  * Relies on: kernel.h, schema/workspace.h.
  * Relied on by: generated code. Contiguous operands.
  *
- * An element becomes an item: a number that stands for its place in the order (sc_order), then its index, so that no two
- * items are equal and results do not depend on how they are found. sort merges runs of items, topk keeps the k first in a
- * heap whose root is the last of them. */
-#include "kernel.h"
+ * An element becomes an item: a number that stands for its place in the order (sc_order), then its index, so that no
+ * two items are equal and results do not depend on how they are found. sort merges runs of items, topk keeps the k
+ * first in a heap whose root is the last of them. */
 #include "../schema/workspace.h"
+#include "kernel.h"
 
 typedef struct {
     uint64_t order;

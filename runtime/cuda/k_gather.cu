@@ -3,10 +3,10 @@
  * Relied on by: generated code. gather's and scatter_add's operands have any strides.
  *
  * gather: a thread an element. scatter_add, few elements a column (those that share all indices but that of the
- * dimension): a thread an element, of which the first that goes to a place adds up those that follow. Many: items of where
- * an element goes and which it is are sorted; what goes to one place is cut every PIECE items from the first one on, into
- * sums that are then added in order. So bits depend on a place's own elements, in their order. An index beyond the
- * dimension adds nothing.
+ * dimension): a thread an element, of which the first that goes to a place adds up those that follow. Many: items of
+ * where an element goes and which it is are sorted; what goes to one place is cut every PIECE items from the first one
+ * on, into sums that are then added in order. So bits depend on a place's own elements, in their order. An index
+ * beyond the dimension adds nothing.
  *
  * Workspace: the items, twice; a float (or int32) an item in the half that they left. */
 #include "sort.cuh"
@@ -15,7 +15,7 @@ namespace {
 
 enum { PIECE = 128 };
 
-/* Elements of several tensors side by side, of which each has strides of its own. Neighbouring dimensions are merged. */
+/* Elements of several tensors side by side, each with strides of its own. Neighbouring dimensions are merged. */
 struct walk {
     int dims;
     uint32_t shape[SC_DIMS];
@@ -161,7 +161,8 @@ template <class E> __global__ void __launch_bounds__(BLOCK) join_pieces(const __
     uint32_t place = place_of(a.items[p]);
     if (place == 0xffffffffu || (p && place_of(a.items[p - 1]) == place)) return;
     type sum = ((const type *)a.partial)[p];
-    for (uint32_t q = p + PIECE; q < a.n && place_of(a.items[q]) == place; q += PIECE) sum += ((const type *)a.partial)[q];
+    for (uint32_t q = p + PIECE; q < a.n && place_of(a.items[q]) == place; q += PIECE)
+        sum += ((const type *)a.partial)[q];
     ((typename E::type *)a.y)[place] = sums<E>::put(sum);
 }
 

@@ -2,10 +2,10 @@
  * Relies on: sort.cuh.
  * Relied on by: generated code. Contiguous operands.
  *
- * Each is a scan with an operation that is associative (Blelloch 1990). Of y[i] = a[i] y[i - 1] + x[i] an element is the
- * map y -> a y + x, and the operation applies one after the other. A block has a tile of a row. Where a row has several, a
- * first pass finds each tile's total, a second scans these, row by row, and a third begins each tile with what was before
- * it. Tiles depend on shapes only, and so do bits.
+ * Each is a scan with an operation that is associative (Blelloch 1990). Of y[i] = a[i] y[i - 1] + x[i] an element is
+ * the map y -> a y + x, and the operation applies one after the other. A block has a tile of a row. Where a row has
+ * several, a first pass finds each tile's total, a second scans these, row by row, and a third begins each tile with
+ * what was before it. Tiles depend on shapes only, and so do bits.
  *
  * Workspace: [rows][tiles], a total each. */
 #include "sort.cuh"
@@ -14,8 +14,9 @@ namespace {
 
 enum { EACH = SC_SCAN_TILE / BLOCK };
 
-/* An operation: the value that changes nothing, joins (the left one comes first), what element i of the scan is, and what
- * becomes of the value there. Positions count from the first element of the scan, which `reverse` is the row's last. */
+/* An operation: the value that changes nothing, joins (the left one comes first), what element i of the scan is, and
+ * what becomes of the value there. Positions count from the first element of the scan, which `reverse` is the row's
+ * last. */
 template <class E> struct sum_of {
     typedef typename std::conditional<std::is_same<E, i32>::value, int32_t, float>::type type;
     const typename E::type *x;
@@ -103,10 +104,11 @@ template <class OP> SC_DEVICE typename OP::type before_thread(typename OP::type 
     return i ? held[i - 1] : OP::none();
 }
 
-/* Elements [first, first + EACH threads) of a scan of n, after `before`: f(i, value) for each of them. Returns the value
- * behind the last. */
+/* Elements [first, first + EACH threads) of a scan of n, after `before`: f(i, value) for each of them. Returns the
+ * value behind the last. */
 template <class OP, class F>
-SC_DEVICE typename OP::type scan_tile(const OP &op, int64_t row, int64_t first, int64_t n, typename OP::type before, F f) {
+SC_DEVICE typename OP::type scan_tile(const OP &op, int64_t row, int64_t first, int64_t n, typename OP::type before,
+                                      F f) {
     typename OP::type v[EACH], all;
     int64_t mine = first + threadIdx.x * EACH;
 #pragma unroll
@@ -122,7 +124,8 @@ SC_DEVICE typename OP::type scan_tile(const OP &op, int64_t row, int64_t first, 
 }
 
 /* A block a tile. */
-template <class OP> __global__ void __launch_bounds__(BLOCK) find_totals(OP op, int64_t tiles, typename OP::type *total) {
+template <class OP>
+__global__ void __launch_bounds__(BLOCK) find_totals(OP op, int64_t tiles, typename OP::type *total) {
     int64_t row = blockIdx.x / tiles, tile = blockIdx.x - row * tiles;
     typename OP::type all =
         scan_tile(op, row, tile * SC_SCAN_TILE, op.n, OP::none(), [](int64_t, typename OP::type) {});

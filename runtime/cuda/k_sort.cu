@@ -3,9 +3,9 @@
  * Relied on by: generated code. Contiguous operands.
  *
  * topk, short rows: a warp holds a row's items in registers and takes the first of them k times. Longer ones: a block
- * counts the items by one digit after the other, from the highest on, until it knows of a number of digits which k items
- * are the first (radix selection); these are collected in any order, and sorted. The gradient is 0, then g is put at the
- * indices, which are different. */
+ * counts the items by one digit after the other, from the highest on, until it knows of a number of digits which k
+ * items are the first (radix selection); these are collected in any order, and sorted. The gradient is 0, then g is
+ * put at the indices, which are different. */
 #include "sort.cuh"
 
 namespace {
@@ -120,7 +120,8 @@ template <class E> __global__ void __launch_bounds__(SORT_BLOCK) topk_by_block(e
 
 template <class E>
 __global__ void __launch_bounds__(BLOCK)
-    put_at_indices(typename E::type *dx, const typename E::type *g, const int32_t *indices, int64_t n, int most, int cols) {
+    put_at_indices(typename E::type *dx, const typename E::type *g, const int32_t *indices, int64_t n, int most,
+                   int cols) {
     int64_t at = (int64_t)blockIdx.x * BLOCK + threadIdx.x;
     if (at >= n) return;
     int c = indices[at];

@@ -2,10 +2,10 @@
  * Relies on: kernel.cuh, schema/workspace.h.
  * Relied on by: k_sort.cu, k_gather.cu, k_scan.cu.
  *
- * An item is 64 bits: what the order is by in the upper half, an index in the lower. No two items of a row are equal, so
- * that a row has one order, which no way of sorting changes. Tiles of SC_SORT_TILE items are sorted in shared memory by
- * a bitonic network (Batcher 1968), then runs are merged, two at a time: a thread finds by bisection where its MERGED
- * items begin in both (merge path: Green, McColl, Bader 2012). */
+ * An item is 64 bits: what the order is by in the upper half, an index in the lower. No two items of a row are equal,
+ * so that a row has one order, which no way of sorting changes. Tiles of SC_SORT_TILE items are sorted in shared
+ * memory by a bitonic network (Batcher 1968), then runs are merged, two at a time: a thread finds by bisection where
+ * its MERGED items begin in both (merge path: Green, McColl, Bader 2012). */
 #ifndef SC_SORT_CUH
 #define SC_SORT_CUH
 
@@ -67,7 +67,7 @@ SC_DEVICE void sort_shared(uint64_t *s, int n) {
     __syncthreads();
 }
 
-/* A block a tile: items make(row, i) of a row of n, sorted, go to put(row, i, item). size: of a tile, a power of two. */
+/* A block a tile: items make(row, i) of a row of n, sorted, go to put(row, i, item). size: a tile's, a power of two. */
 template <class MAKE, class PUT>
 __global__ void __launch_bounds__(SORT_BLOCK) sort_tiles(MAKE make, PUT put, int64_t n, int64_t tiles, int size) {
     __shared__ uint64_t items[SC_SORT_TILE];
@@ -116,8 +116,8 @@ static inline int merges_of(int64_t n) {
     return count;
 }
 
-/* Sorts rows of n items. items [2][rows][n]: before the last merge they are in the half that its number tells, odd in the
- * first; NULL where no runs are merged. */
+/* Sorts rows of n items. items [2][rows][n]: before the last merge they are in the half that its number tells, odd in
+ * the first; NULL where no runs are merged. */
 template <class MAKE, class PUT>
 static void sort_rows(const sc_task *t, int64_t rows, int64_t n, uint64_t *items, MAKE make, PUT put) {
     int merges = merges_of(n), size = merges ? SC_SORT_TILE : power_for((int)n);

@@ -52,8 +52,8 @@ SC_FN double sc_double(int64_t u) {
     return x;
 }
 
-/* The order of floats of `width` bits, whose infinity has these bits, as that of unsigned numbers of so many bits: -0 is
- * 0, a NaN is above all, and as large as any other. */
+/* The order of floats of `width` bits, whose infinity has these bits, as that of unsigned numbers of so many bits: -0
+ * is 0, a NaN is above all, and as large as any other. */
 SC_FN uint64_t sc_order(uint64_t bits, int width, uint64_t infinity) {
     uint64_t sign = (uint64_t)1 << (width - 1), magnitude = bits & (sign - 1);
     if (magnitude > infinity) return sign | (sign - 1);

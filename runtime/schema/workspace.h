@@ -46,8 +46,8 @@ static inline int64_t sc_cpu_coalesce_bytes(int64_t numel, int64_t cols, int64_t
     return (sc_cpu_coalesce_rows(numel, cols) + tokens) * 4;
 }
 
-/* sort and topk: an item is an element's place in the order and its index. A row's items twice, from which they are merged;
- * the k first of a row. */
+/* sort and topk: an item is an element's place in the order and its index. A row's items twice, from which they are
+ * merged; the k first of a row. */
 enum { SC_CPU_ITEM = 16 };
 static inline int64_t sc_cpu_sort_bytes(int64_t cols) {
     return 2 * cols * SC_CPU_ITEM;
@@ -63,8 +63,8 @@ static inline int64_t sc_cpu_scatter_bytes(int64_t numel, int64_t real) {
 
 /* ── order, both targets ──────────────────────────────────────────────────────────────────────────────────────────────
  */
-/* The most elements that topk finds; rows of at most so many elements, of which a GPU's warp finds at most so many; what a
- * block of a GPU sorts in shared memory. */
+/* The most elements that topk finds; rows of at most so many elements, of which a GPU's warp finds at most so many;
+ * what a block of a GPU sorts in shared memory. */
 enum { SC_MOST_TOPK = 1024, SC_TOPK_ROW = 1024, SC_TOPK_WARP = 32, SC_SORT_TILE = 2048 };
 
 /* ── CUDA ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
