@@ -307,7 +307,8 @@ static void orders() {
                                     .size = experts},
                 2 * picked);
     time_kernel("router of 256 cumsum over tokens",
-                sc_scan_args{.y = turned, .x = turned, .work = work_of(sc_cuda_scan_bytes(experts, tokens))}, 2 * whole);
+                sc_scan_args{.y = turned, .x = turned, .work = work_of(sc_cuda_scan_bytes(experts, tokens))},
+                2 * whole);
     sc_tensor longest = described(FP32, {1, 1 << 20});
     time_kernel("one row of 1048576 cumsum",
                 sc_scan_args{.y = longest, .x = longest, .work = work_of(sc_cuda_scan_bytes(1, 1 << 20))}, 8 << 20);

@@ -44,14 +44,15 @@ static void sort_trial(int d, int64_t rows, int64_t n, int64_t k, bool other) {
         for (int64_t i = 0; i < kept; i++)
             places[r * kept + i] = (double)at[i], want[r * kept + i] = x.x[r * n + at[i]];
     }
-    std::string name = text_of("%s%s %s[%lld,%lld]", k ? "topk" : "sort", other ? (k ? " smallest" : " descending") : "",
-                               dtype_text(d), (long long)rows, (long long)n);
+    std::string name = k ? other ? "topk smallest" : "topk" : other ? "sort descending" : "sort";
+    name += text_of(" %s[%lld,%lld]", dtype_text(d), (long long)rows, (long long)n);
     if (k) name += text_of(" k %lld", (long long)k);
     {
-        tensor &work = p.work(sc_cuda_sort_bytes(rows, n));
+        tensor &work = p.work(std::max(sc_cuda_sort_bytes(rows, n), sc_cpu_sort_bytes(n)));
         sc_sort_args sort = {
             .values = values.t, .indices = indices.t, .x = x.t, .work = work.t, .descending = other};
-        sc_topk_args topk = {.values = values.t, .indices = indices.t, .x = x.t, .k = k, .smallest = other};
+        sc_topk_args topk = {
+            .values = values.t, .indices = indices.t, .x = x.t, .work = work.t, .k = k, .smallest = other};
         trial t = k ? trial(name, topk) : trial(name, sort);
         t.run();
         t.expect("values", values, want, 0);
@@ -124,8 +125,9 @@ static void index_trial(int d, const index_case &c) {
         t.expect("y", y, want, 0);
     }
     extents sizes = {c.outer, c.each, c.inner};
-    tensor &source = d == INT32 ? p.integers(sizes, -99, 99) : p.random(d, sizes), &y = p.empty(d, {c.outer, c.size, c.inner});
-    tensor &work = p.work(sc_cuda_scatter_bytes(c.each, n));
+    tensor &source = d == INT32 ? p.integers(sizes, -99, 99) : p.random(d, sizes);
+    tensor &y = p.empty(d, {c.outer, c.size, c.inner});
+    tensor &work = p.work(std::max(sc_cuda_scatter_bytes(c.each, n), sc_cpu_scatter_bytes(all, 4)));
     numbers want(all), times(all);
     double most = 0;
     for (int64_t e = 0; e < n; e++) {
@@ -157,8 +159,9 @@ static void search_trial(int d, int64_t rows, int64_t n, int64_t cols, bool righ
             double s = sorted.x[(rows ? (int64_t)i / cols * n : 0) + j];
             want[i] += right ? !before(x.x[i], s) : before(s, x.x[i]);
         }
-    trial t(text_of("searchsorted %s[%lld,%lld]%s", dtype_text(d), (long long)rows, (long long)n, right ? " right" : ""),
-            sc_searchsorted_args{.y = y.t, .sorted = sorted.t, .x = x.t, .right = right});
+    std::string name = text_of("searchsorted%s %s[%lld,%lld]", right ? " right" : "", dtype_text(d), (long long)rows,
+                               (long long)n);
+    trial t(name, sc_searchsorted_args{.y = y.t, .sorted = sorted.t, .x = x.t, .right = right});
     t.run();
     t.expect("y", y, want, -1);
 }
@@ -199,9 +202,9 @@ static void scan_trial(int d, int64_t rows, int64_t n, bool factor, bool reverse
             want[at] = sum = x.x[at] + (factor && i ? a.x[reverse ? at + 1 : at] : 1) * sum;
         }
     }
-    trial t(text_of("scan %s[%lld,%lld]%s%s", dtype_text(d), (long long)rows, (long long)n, factor ? " with factors" : "",
-                    reverse ? " reverse" : ""),
-            sc_scan_args{.y = y.t, .x = x.t, .a = given(factor, a), .work = work.t, .reverse = reverse});
+    std::string name = text_of("scan%s%s %s[%lld,%lld]", factor ? " with factors" : "", reverse ? " reverse" : "",
+                               dtype_text(d), (long long)rows, (long long)n);
+    trial t(name, sc_scan_args{.y = y.t, .x = x.t, .a = given(factor, a), .work = work.t, .reverse = reverse});
     t.run();
     t.expect("y", y, want, d == INT32 ? -1 : factor ? 1 : sqrt((double)n), 1e-6);
 }
@@ -220,8 +223,9 @@ static void cummax_trial(int d, int64_t rows, int64_t n, bool smallest) {
             want[r * n + i] = (double)most;
         }
     }
-    trial t(text_of("cummax %s[%lld,%lld]%s", dtype_text(d), (long long)rows, (long long)n, smallest ? " smallest" : ""),
-            sc_cummax_args{.indices = indices.t, .x = x.t, .work = work.t, .smallest = smallest});
+    std::string name = text_of("cummax%s %s[%lld,%lld]", smallest ? " smallest" : "", dtype_text(d), (long long)rows,
+                               (long long)n);
+    trial t(name, sc_cummax_args{.indices = indices.t, .x = x.t, .work = work.t, .smallest = smallest});
     t.run();
     t.expect("indices", indices, want, -1);
 }
@@ -236,7 +240,8 @@ static void flip_trial(int d, int64_t dim) {
         at[dim] = shape[dim] - 1 - at[dim];
         want[i] = x.x[(at[0] * 20 + at[1]) * 40 + at[2]];
     }
-    trial t(text_of("flip %s of dim %lld", dtype_text(d), (long long)dim), sc_flip_args{.y = y.t, .a = x.t, .dim = dim});
+    std::string name = text_of("flip %s of dim %lld", dtype_text(d), (long long)dim);
+    trial t(name, sc_flip_args{.y = y.t, .a = x.t, .dim = dim});
     t.run();
     t.expect("y", y, want, -1);
 }

@@ -5,8 +5,9 @@ local prim = prim
 local nn, op, fail, dim_of, size_of = prim.nn, prim.op, prim.refuse, prim.dim_of, prim.size
 local need_tensor, need_index, need_size = prim.need_tensor, prim.need_index, prim.need_size
 
--- An index outside of a dimension reads NaN (of integers -1, of booleans false) and adds nothing: no index, whatever computed
--- it, reads or writes other memory. Indices that data hold as they are, or that a model writes down, are checked.
+-- An index outside of a dimension reads NaN (of integers -1, of booleans false) and adds nothing: no index, whatever
+-- computed it, reads or writes other memory. Indices that data hold as they are, or that a model writes down, are
+-- checked.
 
 -- ── elements by index ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -16,8 +17,8 @@ local function need_as_many(what, x, index)
   end
 end
 
--- x's elements at index, int32, along dim: y[i][j] = x[index[i][j]][j] for dim = 0, as torch.gather. The index has as many
--- dimensions as x, and in others than dim at most x's size. The gradient is scatter_add.
+-- x's elements at index, int32, along dim: y[i][j] = x[index[i][j]][j] for dim = 0, as torch.gather. The index has as
+-- many dimensions as x, and in others than dim at most x's size. The gradient is scatter_add.
 function nn.gather(x, dim, index)
   local k = dim_of("gather", x, dim)
   need_as_many("gather", x, index)
@@ -27,7 +28,8 @@ function nn.gather(x, dim, index)
   return (op("gather", { x = x, index = index, dim = k }))
 end
 
--- The same, where sizes of 1 in other dimensions than dim broadcast, as torch.take_along_dim. Without a dim both are rows.
+-- The same, where sizes of 1 in other dimensions than dim broadcast, as torch.take_along_dim. Without a dim both are
+-- rows.
 function nn.take_along_dim(x, index, dim)
   if dim == nil then return nn.take(x, nn.reshape(need_index("take_along_dim", index), -1)) end
   local k = dim_of("take_along_dim", x, dim)
@@ -63,7 +65,8 @@ local function by_rows(x, k, f)
   return nn.permute(nn.reshape(f(nn.reshape(nn.permute(x, order), size_of(x, k), -1)), shape), back)
 end
 
--- The parts of x along dim that index [n] names, int32, as torch.index_select. Rows of floats are read as an embedding's.
+-- The parts of x along dim that index [n] names, int32, as torch.index_select. Rows of floats are read as an
+-- embedding's.
 function nn.index_select(x, dim, index)
   local k = dim_of("index_select", x, dim)
   need_row("index_select", index)
@@ -79,9 +82,9 @@ end
 
 -- ── sums by index ────────────────────────────────────────────────────────────────────────────────────────────────────
 
--- x with source's elements added where index says: x[index[i][j]][j] += source[i][j] for dim = 0, as torch.scatter_add. The
--- index has x's sizes but along dim; source at least the index's. Elements that go to one place are added up in their
--- order, in fp32, and rounded once: bits repeat. The gradient of source is gather.
+-- x with source's elements added where index says: x[index[i][j]][j] += source[i][j] for dim = 0, as torch.scatter_add.
+-- The index has x's sizes but along dim; source at least the index's. Elements that go to one place are added up in
+-- their order, in fp32, and rounded once before x is added: bits repeat. The gradient of source is gather.
 function nn.scatter_add(x, dim, index, source)
   local k = dim_of("scatter_add", x, dim)
   need_as_many("scatter_add", x, index)
@@ -112,15 +115,15 @@ end
 
 -- ── counts ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
--- Of each number in ids a row of `classes` that is 1 there and 0 elsewhere, int32, as torch.nn.functional.one_hot. The row
--- of a number outside of 0 to classes - 1 is 0.
+-- Of each number in ids a row of `classes` that is 1 there and 0 elsewhere, int32, as torch.nn.functional.one_hot. The
+-- row of a number outside of 0 to classes - 1 is 0.
 function nn.one_hot(ids, classes)
   need_index("one_hot", ids)
   return nn.cast(nn.eq(nn.unsqueeze(ids, -1), nn.arange(need_size("one_hot", "classes", classes))), "int32")
 end
 
--- How often each of 0 to n - 1 is in ids, int32 [n], as torch.bincount with minlength = n; with weights, of ids' shape, their
--- sums. Other numbers are left out.
+-- How often each of 0 to n - 1 is in ids, int32 [n], as torch.bincount with minlength = n; with weights, of ids' shape,
+-- their sums. Other numbers are left out.
 function nn.bincount(ids, n, weights)
   local index = nn.reshape(need_index("bincount", ids), -1)
   local each = weights and nn.reshape(need_tensor("bincount", weights), -1) or nn.expand(nn.ones({ 1 }, "int32"), index.shape)

@@ -9,8 +9,8 @@ local MOST_TOPK = 1024                                     -- SC_MOST_TOPK of sc
 -- ── sorting ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 -- The elements of x in ascending order along dim (default: the last), and their indices (int32), as torch.sort with
--- stable = True: of equal ones the first comes first, and a NaN is above all. x holds floats or int32; the values have its
--- gradient. options: descending = true for the largest first. A row is sorted in O(n log n).
+-- stable = True: of equal ones the first comes first, and a NaN is above all. x holds floats or int32; the values have
+-- its gradient. options: descending = true for the largest first. A row is sorted in O(n log n).
 function nn.sort(x, dim, options)
   local k, o = dim_of("sort", x, dim or -1), prim.table_of(options)
   check_keys("nn.sort", o, "descending")
@@ -24,9 +24,9 @@ function nn.argsort(x, dim, options)
   return indices
 end
 
--- The k largest elements along dim (default: the last), the largest first, and their indices (int32), as torch.topk; largest
--- = false: the smallest, the smallest first. Of equal ones the first comes first, and a NaN is above all. The values have
--- x's gradient. Up to k = 1024 a row is read a few times; more are found by sorting.
+-- The k largest elements along dim (default: the last), the largest first, and their indices (int32), as torch.topk;
+-- largest = false: the smallest, the smallest first. Of equal ones the first comes first, and a NaN is above all. The
+-- values have x's gradient. Up to k = 1024 a row is read a few times; more are found by sorting.
 function nn.topk(x, k, dim, largest)
   local d = dim_of("topk", x, dim or -1)
   local smallest = not need_boolean("topk", "largest", largest, true)
@@ -58,8 +58,8 @@ local function extremum(what, x, dim, keepdim, smallest)
   return (dropped(what, keepdim, d, index))
 end
 
--- The index (int32) of the largest element along dim, of all elements counted in one row without a dim, as torch.argmax.
--- Of equal ones it is the first; a NaN is above all. keepdim = true leaves size 1.
+-- The index (int32) of the largest element along dim, of all elements counted in one row without a dim, as
+-- torch.argmax. Of equal ones it is the first; a NaN is above all. keepdim = true leaves size 1.
 function nn.argmax(x, dim, keepdim) return extremum("argmax", x, dim, keepdim, false) end
 -- The same of the smallest element, as torch.argmin; a NaN is below all.
 function nn.argmin(x, dim, keepdim)
@@ -75,7 +75,7 @@ function nn.kthvalue(x, k, dim, keepdim)
   if need_size("kthvalue", "k", k) > prim.size(x, d) then
     fail(nil, "kthvalue: k = %d, but dimension %d of %s has %d elements", k, d, tostring(x), prim.size(x, d))
   end
-  local values, indices = nn.sort(x, d)
+  local values, indices = nn.topk(x, k, d, false)
   return dropped("kthvalue", keepdim, d, nn.slice(values, d, k - 1, k), nn.slice(indices, d, k - 1, k))
 end
 
@@ -85,8 +85,8 @@ local function or_nan(sorted, d, y)
   return prim.is_float(sorted) and nn.where(nn.ne(last, last), last, y) or y
 end
 
--- The median along dim, the lower of the two of an even number, and its index (int32), as torch.median. Without a dim: of
--- all elements, the value alone. NaN where any element is.
+-- The median along dim, the lower of the two of an even number, and its index (int32), as torch.median. Without a dim:
+-- of all elements, the value alone. NaN where any element is.
 function nn.median(x, dim, keepdim)
   local y, d = row_of("median", x, dim)
   local values, indices = nn.sort(y, d)
@@ -96,8 +96,8 @@ function nn.median(x, dim, keepdim)
   return dropped("median", keepdim, d, median, nn.slice(indices, d, at, at + 1))
 end
 
--- The element below which the share q, a number from 0 to 1, of those along dim lies (without a dim: of all), interpolated
--- linearly between two, as torch.quantile. NaN where any element is.
+-- The element below which the share q, a number from 0 to 1, of those along dim lies (without a dim: of all),
+-- interpolated linearly between two, as torch.quantile. NaN where any element is.
 function nn.quantile(x, q, dim, keepdim)
   local y, d = row_of("quantile", prim.floating(need_tensor("quantile", x)), dim)
   need_number("quantile", "q", q, "a number from 0 to 1", function(n) return n >= 0 and n <= 1 end)
@@ -109,8 +109,8 @@ function nn.quantile(x, q, dim, keepdim)
   return (dropped("quantile", dim ~= nil and keepdim, d, or_nan(sorted, d, result)))
 end
 
--- The element that is there most often along dim (default: the last), of several the smallest, and the index (int32) of its
--- last one, as torch.mode.
+-- The element that is there most often along dim (default: the last), of several the smallest, and the index (int32) of
+-- its last one, as torch.mode.
 function nn.mode(x, dim, keepdim)
   local d = dim_of("mode", x, dim or -1)
   local values, indices = along(x, d, function(y)
@@ -124,8 +124,9 @@ function nn.mode(x, dim, keepdim)
   return dropped("mode", keepdim, d, values, indices)
 end
 
--- How many elements of `sorted`, ascending along its last dimension, are below each x (right = true in options: not above
--- it), int32, as torch.searchsorted: where x would be put in. sorted has one dimension, or x's sizes but for the last.
+-- How many elements of `sorted`, ascending along its last dimension, are below each x (right = true in options: not
+-- above it), int32, as torch.searchsorted: where x would be put in. sorted has one dimension, or x's sizes but for the
+-- last.
 function nn.searchsorted(sorted, x, options)
   local o = prim.table_of(options)
   check_keys("nn.searchsorted", o, "right")
