@@ -157,10 +157,12 @@ Cost cost_gather(const Op *op) {
 
 /* Many elements a column are sorted by where they go, as items of 8 bytes. */
 Cost cost_scatter_add(const Op *op) {
-    double n = (double)value_numel(op->scatter_add.source);
+    const Value *index = op->scatter_add.index;
+    double n = (double)value_numel(op->scatter_add.source), run = 1;
     Cost c = rule_traffic(op, n);
-    if (op->scatter_add.index->shape[op->scatter_add.dim] > SC_SCATTER_FEW)
-        c.bytes += n * 16 * (2 + ceil(log2(n / SC_SORT_TILE + 1)));
+    for (int d = (int)op->scatter_add.dim; d < index->dims; d++) run *= (double)index->shape[d];
+    if (index->shape[op->scatter_add.dim] > SC_SCATTER_FEW)
+        c.bytes += n * 16 * (2 + ceil(log2(run / SC_SORT_TILE + 1)));
     return c;
 }
 

@@ -4,9 +4,9 @@
  *
  * gather: a thread an element. scatter_add, few elements a column (those that share all indices but that of the
  * dimension): a thread an element, of which the first that goes to a place adds up those that follow. Many: items of
- * where an element goes and which it is are sorted; what goes to one place is cut every PIECE items from the first one
- * on, into sums that are then added in order. So bits depend on a place's own elements, in their order. An index
- * beyond the dimension adds nothing.
+ * where an element goes and which it is are sorted, run by run of those that share the indices before the dimension's;
+ * what goes to one place is cut every PIECE items from the first one on, into sums that are then added in order. So
+ * bits depend on a place's own elements, in their order. An index beyond the dimension adds nothing.
  *
  * Workspace: the items, twice; a float (or int32) an item in the half that they left. */
 #include "sort.cuh"
@@ -83,7 +83,7 @@ struct scattering {
     const void *source;
     const int32_t *index;
     int64_t step[3];      /* along the dimension */
-    uint32_t n;           /* elements of the source */
+    uint32_t n, run;      /* elements of the source; of those that share the indices before the dimension's */
     int size, each;       /* of the dimension in y; in the source */
     const uint64_t *items; /* sorted */
     void *partial;
@@ -113,12 +113,14 @@ struct targets {
     walk w;
     const int32_t *index;
     int64_t step;
+    uint32_t run;
     int size;
-    SC_DEVICE uint64_t operator()(int64_t, int64_t e) const {
+    SC_DEVICE uint64_t operator()(int64_t row, int64_t i) const {
+        uint32_t e = (uint32_t)row * run + (uint32_t)i;
         int64_t at[3];
-        walk_to(w, (uint32_t)e, at);
+        walk_to(w, e, at);
         int v = index[at[1]];
-        return item_of(v >= 0 && v < size ? (uint32_t)(at[2] + v * step) : 0xffffffffu, (uint32_t)e);
+        return item_of(v >= 0 && v < size ? (uint32_t)(at[2] + v * step) : 0xffffffffu, e);
     }
 };
 
@@ -129,7 +131,7 @@ SC_DEVICE uint32_t place_of(uint64_t item) {
 /* A thread an item; that with which a piece begins adds it up. */
 template <class E> __global__ void __launch_bounds__(BLOCK) add_pieces(const __grid_constant__ scattering a) {
     typedef typename sums<E>::type type;
-    uint32_t p = blockIdx.x * BLOCK + threadIdx.x, low = 0, high = p;
+    uint32_t p = blockIdx.x * BLOCK + threadIdx.x, low = p / a.run * a.run, high = p;
     if (p >= a.n) return;
     uint32_t place = place_of(a.items[p]);
     if (place == 0xffffffffu) return;
@@ -173,9 +175,10 @@ template <class E> void scatter(const sc_task *t, const sc_tensor *work, scatter
         return;
     }
     uint64_t *items = (uint64_t *)work->p, *half[] = {items, items + a.n};
-    int last = merges_of(a.n) % 2;
+    int last = merges_of(a.run) % 2;
     a.items = half[last], a.partial = half[!last];
-    sort_rows(t, 1, a.n, items, targets{a.w, a.index, a.step[2], a.size}, to_items{half[last], a.n});
+    sort_rows(t, a.n / a.run, a.run, items, targets{a.w, a.index, a.step[2], a.run, a.size},
+              to_items{half[last], a.run});
     SC_LAUNCH(t, add_pieces<E>, by_element, BLOCK, a);
     SC_LAUNCH(t, join_pieces<E>, by_element, BLOCK, a);
 }
@@ -241,10 +244,12 @@ SC_KERNEL(scatter_add) {
                     (const int32_t *)index->p,
                     {source->stride[k->dim], index->stride[k->dim], y->stride[k->dim]},
                     (uint32_t)n,
+                    (uint32_t)each,
                     (int)k->size,
                     (int)each,
                     NULL,
                     NULL};
+    for (int d = (int)k->dim + 1; d < index->dims; d++) a.run *= (uint32_t)index->shape[d];
     for (int d = 0; d < index->dims; d++)
         if (d != k->dim)
             add_dimension(&a.w, index->shape[d], {source->stride[d], index->stride[d], y->stride[d]});
