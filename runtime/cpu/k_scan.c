@@ -1,6 +1,6 @@
 /* scan and cummax: sums, linear recurrences and the place of the largest element so far along the last dimension.
  * Relies on: kernel.h.
- * Relied on by: generated code. Contiguous operands.
+ * Relied on by: generated code. Contiguous operands; scan's x may have y's bytes.
  *
  * y[i] = a[i] y[i - 1] + x[i], in double, rounded once an element; a row is one part's. */
 #include "kernel.h"

@@ -1,6 +1,6 @@
 /* scan and cummax: sums, linear recurrences and the place of the largest element so far along the last dimension.
  * Relies on: sort.cuh.
- * Relied on by: generated code. Contiguous operands.
+ * Relied on by: generated code. Contiguous operands; scan's x may have y's bytes.
  *
  * Each is a scan with an operation that is associative (Blelloch 1990). Of y[i] = a[i] y[i - 1] + x[i] an element is
  * the map y -> a y + x, and the operation applies one after the other. A block has a tile of a row. Where a row has
