@@ -20,6 +20,19 @@ size_t sc_kernels_buffer(void); /* bytes that a thread which calls kernels maps 
  * counts as finished; it combines what the parts wrote, in a fixed order. NULL where there is none. */
 sc_kernel *sc_kernel_finish(sc_kernel *k);
 
+/* What an element reads that an index beyond a dimension names, as the bits of its dtype: NaN, of integers -1, false.
+ */
+static inline uint64_t sc_no_element(int dtype) {
+    switch (dtype) {
+    case FP32: return 0x7fc00000;
+    case BF16: return 0x7fc0;
+    case FP16: return 0x7e00;
+    case FP64: return 0x7ff8000000000000;
+    case BOOL: return 0;
+    default: return ~(uint64_t)0;
+    }
+}
+
 /* How long an event of that kernel sleeps, by itself: ns, 0 for all but one. */
 int64_t sc_kernel_sleeps(sc_kernel *k, const void *args);
 

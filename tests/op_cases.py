@@ -247,9 +247,6 @@ case("mean", x=(2, 3, 4), large=CUBE, lua="nn.mean(x, -1, true) * x", torch=lamb
 case("max", x=special(2, 3, 4), large=CUBE, lua="nn.max(x, 2)", torch=lambda x: x.amax(2))
 case("softmax", x=(2, 3, 4), large={"x": (3, 70, 130)}, lua="nn.softmax(x, 1)", torch=lambda x: x.softmax(1))
 case("softmax_last", x=(3, 6), large={"x": (5, 1500)}, lua="nn.softmax(x, -1)", torch=lambda x: x.softmax(-1))
-# of equal ones the first, which torch.topk leaves open
-case("topk", x=special(2, 3, 6), large={"x": (3, 70, 131)}, lua="nn.topk(x, 3)",
-     torch=lambda x: [y[..., :3] if y.is_floating_point() else y[..., :3].int() for y in x.sort(dim=-1, descending=True, stable=True)])
 case("views", x=(2, 3, 4), lua="""
 local a = x:transpose(0, 2):reshape(4, 6)
 local p, q = nn.split(a, { 2, 4 }, 1)
@@ -260,6 +257,86 @@ case("stack", x=(3, 4), y=(3, 4), large={"x": (30, 70), "y": (30, 70)}, lua="nn.
 # the joined gradients of the pieces are the parameter's
 case("split", x=(4, 6), lua="local p, q = nn.split(x + 1, 3, 1)\nreturn nn.split(p * q, { 3 }, 1) * p", torch=lambda x: (x[:, :3] + 1) ** 2 * (x[:, 3:] + 1))
 case("split_whole", x=(4, 6), lua="local p = nn.split(x + 1, 6, 1)\nreturn p * p", torch=lambda x: (x + 1) ** 2)
+
+# ── order, index, running sums ───────────────────────────────────────────────────────────────────────────────────────────
+def torch_sort(x, dim=-1, descending=False, k=None):
+    """Values and indices, int32; of equal ones the first, which torch.topk leaves open."""
+    values, indices = x.sort(dim=dim, descending=descending, stable=True)
+    return [y.narrow(dim, 0, k or y.shape[dim]) for y in (values, indices.int())]
+
+
+def torch_scan(a, x):
+    y = [x[..., 0]]
+    for t in range(1, x.shape[-1]):
+        y.append(a[..., t] * y[-1] + x[..., t])
+    return T().stack(y, -1)
+
+
+ROWS = {"x": (3, 5000)}  # several tiles
+PLACES = "local i = nn.clamp(nn.cast(s * 3, 'int32'), 0, 5)\n"  # half of them are 0
+
+
+def torch_places(s):
+    return (s * 3).int().clamp(0, 5).long()
+
+
+case("sort", x=special(2, 3, 6), large={"x": (3, 131, 70)}, lua="nn.sort(x, 1)", torch=lambda x: torch_sort(x, 1))
+case("sort_descending", x=special(3, 6), large=ROWS, lua="nn.sort(x, -1, { descending = true })", torch=lambda x: torch_sort(x, -1, True))
+case("sort_integers", x=(3, 8), large=ROWS, lua="""
+local v, i = nn.sort(nn.cast(x * 5, 'int32'), -1, { descending = true })
+return v, nn.argsort(nn.cast(x * 5, 'int32')), x""", torch=lambda x: [torch_sort((x * 5).int(), -1, True)[0], torch_sort((x * 5).int())[1], x])
+case("topk", x=special(2, 3, 6), large={"x": (3, 70, 131)}, lua="nn.topk(x, 3)", torch=lambda x: torch_sort(x, -1, True, 3))
+case("topk_smallest", x=special(2, 6, 3), large={"x": (2, 1100, 3)}, lua="nn.topk(x, 2, 1, false)", torch=lambda x: torch_sort(x, 1, False, 2))
+case("topk_many", x=special(2, 50), large=ROWS, lua="nn.topk(x, 45)", torch=lambda x: torch_sort(x, -1, True, 45))
+case("topk_integers", x=(2, 50), large=ROWS, lua="local v, i = nn.topk(nn.cast(x * 9, 'int32'), 40)\nreturn v, i, x",
+     torch=lambda x: [*torch_sort((x * 9).int(), -1, True, 40), x])
+case("topk_most", x=(2, 1100), large=ROWS, lua="return (nn.topk(x, 1025))", torch=lambda x: torch_sort(x, -1, True, 1025)[:1])
+case("argmax", x=special(3, 6), large=ROWS, lua="return nn.argmax(x, 1), nn.argmin(x, 0, true), nn.argmax(x), nn.argmin(nn.cast(x * 4, 'int32'), -1), x",
+     torch=lambda x: [torch_sort(x, 1, True, 1)[1][:, 0], torch_sort(-x, 0, True, 1)[1], torch_sort(x.flatten(), 0, True, 1)[1][0], torch_sort((x * 4).int(), -1, False, 1)[1][:, 0], x])
+case("kthvalue", x=special(3, 6), large={"x": (40, 70)}, lua="return (nn.kthvalue(x, 2, 0))", torch=lambda x: torch_sort(x, 0)[0][1])
+case("median", x=special(3, 6), large={"x": (40, 71)}, lua="return nn.median(x), (nn.median(x, 1, true))", torch=lambda x: [torch_sort(x.flatten())[0][8], torch_sort(x)[0][:, 2:3]])
+case("quantile", x=special(3, 6), large={"x": (40, 71)}, lua="return nn.quantile(x, 0.3), nn.quantile(x, 0.75, 0, true), nn.quantile(x, 0.5, 0)",
+     torch=lambda x: [torch_sort(x.flatten())[0][5:7] @ x.new_tensor([0.9, 0.1]), torch_sort(x, 0)[0][1:].mean(0, True), torch_sort(x, 0)[0][1]])
+case("mode", x=ties(3, 8), large={"x": (40, 71)}, lua="return (nn.mode(x, 1))", torch=lambda x: x.mode(1)[0])
+case("searchsorted", x=special(3, 6), large=ROWS, lua="""
+local s = nn.sort(x)
+return nn.searchsorted(s, x), nn.searchsorted(s, x, { right = true }), nn.bucketize(x, nn.squeeze(nn.slice(s, 0, 1, 2), 0)), nn.searchsorted(nn.sort(nn.reshape(x, -1)), 0.5), x""",
+     torch=lambda x: [*(T().searchsorted(x.sort()[0], x, right=r).int() for r in (False, True)), T().bucketize(x, x[1].sort()[0]).int(),
+                      T().searchsorted(x.flatten().sort()[0], T().tensor([0.5], dtype=x.dtype)).int(), x])
+case("gather", x=(2, 16), lua="nn.gather(x, 1, tokens)", torch=lambda x, tokens: x.gather(1, tokens.long()))
+case("gather_part", x=(16, 3, 9), lua="nn.gather(nn.transpose(x, 1, 2), 0, nn.unsqueeze(nn.transpose(tokens, 0, 1), 0))",
+     torch=lambda x, tokens: x.transpose(1, 2).gather(0, tokens.T[None].long()))
+case("gather_many", x=(3, 6), s=(3, 50), large={"x": (3, 6), "s": (3, 900)}, lua=PLACES + "return nn.gather(x, 1, i), s", torch=lambda x, s: [x.gather(1, torch_places(s)), s])
+case("gather_integers", x=(2, 16), lua="return nn.gather(nn.cast(x * 9, 'int32'), 1, tokens), nn.cast(nn.gather(nn.gt(x, 0), 1, tokens), 'int32'), x",
+     torch=lambda x, tokens: [(x * 9).int().gather(1, tokens.long()), (x > 0).gather(1, tokens.long()).int(), x])
+case("take_along_dim", x=(2, 16, 3), lua="return nn.take_along_dim(x, nn.unsqueeze(tokens, 2), 1), nn.take_along_dim(x, nn.reshape(tokens, 16), nil)",
+     torch=lambda x, tokens: [x.take_along_dim(tokens[:, :, None].long(), 1), x.take_along_dim(tokens.flatten().long())])
+case("take", x=(3, 16), lua="nn.take(x, tokens)", torch=lambda x, tokens: x.take(tokens.long()))
+ROW = "local i = nn.reshape(tokens, -1)\n"
+case("index_select", x=(3, 16, 2), large={"x": (3, 16, 70)}, lua=ROW + "return nn.index_select(x, 1, i), nn.index_select(nn.cast(x * 9, 'int32'), -2, i)",
+     torch=lambda x, tokens: [x.index_select(1, tokens.flatten()), (x * 9).int().index_select(1, tokens.flatten())])
+case("index_add", x=(3, 16, 2), s=(3, 16, 2), large={"x": (3, 16, 70), "s": (3, 16, 70)},
+     lua=ROW + "return nn.index_add(x, 1, i, s), nn.index_add(nn.cast(x * 9, 'int32'), 1, i, nn.cast(s * 9, 'int32'))",
+     torch=lambda x, s, tokens: [x.index_add(1, tokens.flatten(), s), (x * 9).int().index_add(1, tokens.flatten(), (s * 9).int())])
+case("scatter_add", x=(2, 16, 3), s=(2, 8, 3), lua="nn.scatter_add(x, 1, nn.expand(nn.unsqueeze(tokens, 2), 2, 8, 3), s)",
+     torch=lambda x, s, tokens: x.scatter_add(1, tokens[:, :, None].expand(2, 8, 3).long(), s))
+case("scatter_add_many", x=(3, 6), s=(3, 50), large={"x": (3, 6), "s": (3, 900)}, lua=PLACES + "return nn.scatter_add(x, 1, i, s * 2)",
+     torch=lambda x, s: x.scatter_add(1, torch_places(s), s * 2))
+case("one_hot", x=(2, 8, 16), lua="x * nn.one_hot(tokens, 16)", torch=lambda x, tokens: x * F().one_hot(tokens.long(), 16))
+case("bincount", s=(2, 8), lua="nn.bincount(tokens, 16), nn.bincount(tokens, 16, s)",
+     torch=lambda s, tokens: [T().bincount(tokens.flatten(), minlength=16).int(), s.new_zeros(16).index_add(0, tokens.flatten(), s.flatten())])
+case("bincount_many", s=(3, 50), large={"s": (3, 900)}, lua=PLACES + "return nn.bincount(i, 6), s", torch=lambda s: [T().bincount(torch_places(s).flatten(), minlength=6).int(), s])
+case("cumsum", x=(3, 4, 5), large={"x": (3, 5000, 2)}, lua="nn.cumsum(x * 0.02, 1)", torch=lambda x: (x * 0.02).cumsum(1))
+case("cumsum_integers", x=(3, 8), large=ROWS, lua="nn.cumsum(nn.cast(x * 9, 'int32'), -1), x", torch=lambda x: [(x * 9).int().cumsum(-1).int(), x])
+case("cumprod", p=positive(3, 5), x=(5,), large={"p": (3, 300), "x": (300,)}, lua="nn.cumprod(p * 0.7, 1), nn.cumprod(nn.relu(x), 0)",
+     torch=lambda p, x: [(p * 0.7).cumprod(1), x.relu().cumprod(0)])
+case("linear_scan", x=(3, 5), a=(3, 5), large={"x": (3, 5000), "a": (3, 5000)}, lua="nn.linear_scan(nn.sigmoid(a), x, 1)", torch=lambda x, a: torch_scan(a.sigmoid(), x))
+case("linear_scan_first", x=(5, 3), a=(5, 3), lua="nn.linear_scan(a, x, 0)", torch=lambda x, a: torch_scan(a.T, x.T).T)
+case("cummax", x=special(3, 4, 5), large={"x": (3, 2500, 2)}, lua="nn.cummax(x, 1)", torch=lambda x: [x.cummax(1)[0], x.cummax(1)[1].int()])
+case("cummin", x=special(3, 5), large=ROWS, lua="local v, i = nn.cummin(x)\nlocal w, j = nn.cummin(nn.cast(x * 4, 'int32'))\nreturn v, i, w, j",
+     torch=lambda x: [x.cummin(1)[0], x.cummin(1)[1].int(), (x * 4).int().cummin(1)[0], (x * 4).int().cummin(1)[1].int()])
+case("logcumsumexp", x=(3, 5), large={"x": (3, 2500)}, lua="nn.logcumsumexp(x, 1)", torch=lambda x: x.logcumsumexp(1))
+case("flip", x=(2, 3, 4), large=CUBE, lua="nn.flip(x, 0, 2) * x", torch=lambda x: x.flip(0, 2) * x)
 
 # ── matrices ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 case("matmul", x=(3, 4), y=(4, 5), large={"x": (70, 33), "y": (33, 90)}, lua="nn.matmul(x, y)", torch=lambda x, y: x @ y)

@@ -188,6 +188,12 @@ void infer_embedding_grad(Graph *g, Op *op) {
              (int64_t[]){op->embedding_grad.rows, gy->shape[gy->dims - 1]});
 }
 
+/* Where a model sums rows by itself (nn.index_add). */
+void grad_embedding_grad(Builder *b, Op *op, OpParts *d) {
+    Value *dw = build_cast(b, d->embedding_grad.dw, op->embedding_grad.g->dtype);
+    d->embedding_grad.g = BUILD(b, embedding, .index = op->embedding_grad.index, .w = dw)->embedding.y;
+}
+
 int64_t limit_table(const Op *op) {
     return op->embedding.w->shape[0];
 }

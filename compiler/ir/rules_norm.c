@@ -1,4 +1,4 @@
-/* Rules of the norms, softmax, topk, dropout, the fused loss and batch norm.
+/* Rules of the norms, softmax, dropout, the fused loss and batch norm.
  * Relies on: rules.h, build.h.
  * Relied on by: ops.def. */
 #include "rules.h"
@@ -71,7 +71,7 @@ void infer_norm_grads(Graph *g, Op *op) {
     if (sums) rule_out(g, op, &RESULT_OF(op, ds), rule_wider(sums, x->dtype), 1, &n);
 }
 
-/* ── softmax, topk, dropout, scale ───────────────────────────────────────────────────────────────────────────────── */
+/* ── softmax, dropout, scale ─────────────────────────────────────────────────────────────────────────────────────── */
 void infer_softmax(Graph *g, Op *op) {
     const Value *x = op->softmax.x;
     rule_need_float(g, op, x, "x");
@@ -85,45 +85,6 @@ void grad_softmax(Builder *b, Op *op, OpParts *d) {
 
 void infer_softmax_grad(Graph *g, Op *op) {
     rule_out_like(g, op, &op->softmax_grad.dx, op->softmax_grad.y);
-}
-
-/* v with n elements in its last dimension, as a result of dtype d. */
-static void out_with_last(Graph *g, Op *op, Value **result, Dtype d, const Value *v, int64_t n) {
-    int64_t shape[MAX_DIMS];
-    memcpy(shape, v->shape, sizeof shape);
-    shape[v->dims - 1] = n;
-    rule_out(g, op, result, d, v->dims, shape);
-}
-
-void infer_topk(Graph *g, Op *op) {
-    const Value *x = op->topk.x;
-    rule_need_float(g, op, x, "x");
-    int64_t n = last_dim(g, op, x), k = op->topk.k;
-    if (k < 1 || k > n)
-        rule_fail(g, op, "x %s with k = %lld: the last dimension has %lld elements, so k must be 1 to %lld",
-                  value_str(g->arena, x), (long long)k, (long long)n, (long long)n);
-    out_with_last(g, op, &op->topk.values, x->dtype, x, k);
-    out_with_last(g, op, &op->topk.indices, INT32, x, k);
-}
-
-void grad_topk(Builder *b, Op *op, OpParts *d) {
-    const Value *x = op->topk.x;
-    d->topk.x = BUILD(b, topk_grad, .g = d->topk.values, .indices = op->topk.indices, .cols = x->shape[x->dims - 1])
-                    ->topk_grad.dx;
-}
-
-void infer_topk_grad(Graph *g, Op *op) {
-    const Value *dy = op->topk_grad.g;
-    out_with_last(g, op, &op->topk_grad.dx, dy->dtype, dy, op->topk_grad.cols);
-}
-
-int64_t limit_topk(const Op *op) {
-    return op->topk_grad.cols;
-}
-
-/* Each of the k is searched for among all elements. */
-Cost cost_topk(const Op *op) {
-    return rule_traffic(op, (double)op->topk.k * (double)value_numel(op->topk.x));
 }
 
 void infer_dropout(Graph *g, Op *op) {

@@ -192,6 +192,14 @@ void grad_copy(Builder *b, Op *op, OpParts *d) {
     d->copy.a = d->copy.y;
 }
 
+void infer_flip(Graph *g, Op *op) {
+    need_dim(g, op, op->flip.a);
+    infer_copy(g, op);
+}
+void grad_flip(Builder *b, Op *op, OpParts *d) {
+    d->flip.a = BUILD(b, flip, .a = d->flip.y, .dim = op->flip.dim)->flip.y;
+}
+
 /* The same op, for as long as the gradient is to take. */
 void grad_debug_sleep(Builder *b, Op *op, OpParts *d) {
     d->debug_sleep.a = BUILD(b, debug_sleep, .a = d->debug_sleep.y, .ms = op->debug_sleep.ms_backward)->debug_sleep.y;

@@ -88,6 +88,26 @@ function prim.dim_of(what, x, d)
   return k
 end
 
+-- f(x), whose results are tensors, for an f that computes along the last dimension: here along dimension k, from 0 on.
+function prim.along(x, k, f)
+  if k == x.ndim - 1 then return f(x) end
+  local order = {}
+  for d = 1, x.ndim do order[d] = d - 1 end
+  order[k + 1], order[x.ndim] = x.ndim - 1, k
+  local function swapped(y, ...)
+    if y ~= nil then return (prim.op("transpose", { a = y, order = order })), swapped(...) end
+  end
+  return swapped(f((swapped(x))))
+end
+
+-- An index, int32.
+function prim.need_index(what, index)
+  if prim.need_tensor(what, index).dtype ~= "int32" then
+    fail(nil, '%s: the index %s must be int32: declare it as nn.input("int32", ...) or cast it', what, tostring(index))
+  end
+  return index
+end
+
 -- f(x, 2, 3) and f(x, { 2, 3 }) mean the same.
 function prim.list_of(...)
   local first = ...

@@ -21,6 +21,9 @@
     X(nn_pointwise, "lua/nn/pointwise.lua")                                                                            \
     X(nn_views, "lua/nn/views.lua")                                                                                    \
     X(nn_reductions, "lua/nn/reductions.lua")                                                                          \
+    X(nn_order, "lua/nn/order.lua")                                                                                    \
+    X(nn_indexing, "lua/nn/indexing.lua")                                                                              \
+    X(nn_scans, "lua/nn/scans.lua")                                                                                    \
     X(nn_matrices, "lua/nn/matrices.lua")                                                                              \
     X(nn_network, "lua/nn/network.lua")                                                                                \
     X(nn_attention, "lua/nn/attention.lua")                                                                            \

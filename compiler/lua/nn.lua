@@ -8,8 +8,10 @@ local nn, method = prim.nn, {}
 
 -- ── methods of tensors: x:name(...) is nn.name(x, ...) ───────────────────────────────────────────────────────────────
 
-for _, name in ipairs { "abs", "add", "cast", "chunk", "clamp", "detach", "div", "exp", "expand", "flatten", "log", "max", "mean", "mul", "permute", "pow", "reshape", "rsqrt",
-  "sigmoid", "sign", "slice", "softmax", "split", "sqrt", "squeeze", "sub", "sum", "tanh", "topk", "transpose", "unsqueeze", "view", "matmul", "lt", "le", "gt", "ge", "eq", "ne" } do
+for _, name in ipairs { "abs", "add", "argmax", "argmin", "argsort", "bincount", "cast", "chunk", "clamp", "cummax", "cummin", "cumprod", "cumsum", "detach", "div", "exp", "expand",
+  "flatten", "flip", "gather", "index_add", "index_select", "kthvalue", "log", "logcumsumexp", "max", "mean", "median", "mode", "mul", "permute", "pow", "quantile", "reshape", "rsqrt",
+  "scatter_add", "sigmoid", "sign", "slice", "softmax", "sort", "split", "sqrt", "squeeze", "sub", "sum", "take", "take_along_dim", "tanh", "topk", "transpose", "unsqueeze", "view",
+  "matmul", "lt", "le", "gt", "ge", "eq", "ne" } do
   method[name] = nn[name]
 end
 

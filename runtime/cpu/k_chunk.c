@@ -57,6 +57,18 @@ int64_t sc_index(const sc_tensor *t, int64_t at) {
     return t->dtype == INT32 ? ((const int32_t *)t->p)[at] : ((const int64_t *)t->p)[at];
 }
 
+uint64_t sc_order_at(const sc_tensor *t, int64_t at) {
+    switch (t->dtype) {
+#define ORDER(D, d)                                                                                                    \
+    case D: return sc_order_##d(((const sc_##d##_t *)t->p)[at]);
+        ORDER(FP32, fp32)
+        ORDER(BF16, bf16)
+        ORDER(FP16, fp16)
+        ORDER(FP64, fp64)
+    default: return sc_order_int32(((const int32_t *)t->p)[at]);
+    }
+}
+
 /* ── sums: four vectors of lanes, element i of a chunk always in the same lane ───────────────────────────────────────
  */
 enum { LANES = 64 / sizeof(real), STEP = 4 * LANES };

@@ -130,6 +130,13 @@ SC_KERNEL(pad_slice) {
     sc_copy_view(task, &after, &zeros);
 }
 
+/* Copied as it lies, but for the dimension's stride. */
+SC_KERNEL(flip) {
+    sc_tensor from = part_of(&k->a, k->dim, k->a.shape[k->dim] - 1, k->a.shape[k->dim]);
+    from.stride[k->dim] = -from.stride[k->dim];
+    sc_copy_view(task, &k->y, &from);
+}
+
 /* state[v] = logits[.., record.position, v] */
 SC_KERNEL(pick) {
     const sc_tensor *x = &k->logits;

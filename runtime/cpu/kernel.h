@@ -76,7 +76,8 @@ void sc_load(real *to, const sc_tensor *t, int64_t at, int64_t stride, int64_t n
 void sc_store(const sc_tensor *t, int64_t at, int64_t stride, int64_t n, const real *from);
 double sc_get(const sc_tensor *t, int64_t at); /* one element of a float tensor */
 void sc_set(const sc_tensor *t, int64_t at, double x);
-int64_t sc_index(const sc_tensor *t, int64_t at); /* one element of an integer tensor */
+int64_t sc_index(const sc_tensor *t, int64_t at);     /* one element of an integer tensor */
+uint64_t sc_order_at(const sc_tensor *t, int64_t at); /* of one element: sc_order_fp32 and so on; of floats or int32 */
 
 static inline const real *sc_in(const sc_tensor *t, int64_t at, int64_t n, real *buffer) {
     if (t->dtype == SC_REAL) return (const real *)t->p + at;

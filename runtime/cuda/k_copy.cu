@@ -207,6 +207,13 @@ SC_KERNEL(pad_slice) {
     if (k->size > end) sc_cuda_copy(task, &after, NULL);
 }
 
+/* Copied as it lies, but for the dimension's stride. */
+SC_KERNEL(flip) {
+    sc_tensor from = part_of(&k->a, k->dim, k->a.shape[k->dim] - 1, k->a.shape[k->dim]);
+    from.stride[k->dim] = -from.stride[k->dim];
+    sc_cuda_copy(task, &k->y, &from);
+}
+
 /* state[v] = logits[.., record.position, v] */
 SC_KERNEL(pick) {
     const sc_tensor *x = &k->logits;

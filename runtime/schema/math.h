@@ -52,10 +52,28 @@ SC_FN double sc_double(int64_t u) {
     return x;
 }
 
-/* The order of topk: does element i, which is a, stand before element j, which is b? */
-SC_FN int sc_topk_before(real a, int64_t i, real b, int64_t j) {
-    int larger = (a > b) | ((a != a) & (b == b)), smaller = (b > a) | ((b != b) & (a == a));
-    return larger | (!smaller & (i < j));
+/* The order of floats of `width` bits, whose infinity has these bits, as that of unsigned numbers of so many bits: -0
+ * is 0, a NaN is above all, and as large as any other. */
+SC_FN uint64_t sc_order(uint64_t bits, int width, uint64_t infinity) {
+    uint64_t sign = (uint64_t)1 << (width - 1), magnitude = bits & (sign - 1);
+    if (magnitude > infinity) return sign | (sign - 1);
+    if (!magnitude) return sign;
+    return bits & sign ? sign - 1 - magnitude : bits | sign;
+}
+SC_FN uint64_t sc_order_fp32(sc_fp32_t x) {
+    return sc_order(sc_bits(x), 32, 0x7f800000u);
+}
+SC_FN uint64_t sc_order_bf16(sc_bf16_t x) {
+    return sc_order(x, 16, 0x7f80u);
+}
+SC_FN uint64_t sc_order_fp16(sc_fp16_t x) {
+    return sc_order(x, 16, 0x7c00u);
+}
+SC_FN uint64_t sc_order_fp64(sc_fp64_t x) {
+    return sc_order((uint64_t)sc_bits64(x), 64, 0x7ff0000000000000u);
+}
+SC_FN uint64_t sc_order_int32(sc_int32_t x) {
+    return (uint32_t)x ^ 0x80000000u;
 }
 
 /* ── conversions: to nearest, ties to even; NaN stays NaN ────────────────────────────────────────────────────────────

@@ -46,6 +46,27 @@ static inline int64_t sc_cpu_coalesce_bytes(int64_t numel, int64_t cols, int64_t
     return (sc_cpu_coalesce_rows(numel, cols) + tokens) * 4;
 }
 
+/* sort and topk: an item is an element's place in the order and its index. A row's items twice, from which they are
+ * merged; the k first of a row. */
+enum { SC_CPU_ITEM = 16 };
+static inline int64_t sc_cpu_sort_bytes(int64_t cols) {
+    return 2 * cols * SC_CPU_ITEM;
+}
+static inline int64_t sc_cpu_topk_bytes(int64_t k) {
+    return k * SC_CPU_ITEM;
+}
+
+/* scatter_add: the sums before they are rounded, where the results are no reals. */
+static inline int64_t sc_cpu_scatter_bytes(int64_t numel, int64_t real) {
+    return numel * real;
+}
+
+/* ── order, both targets ──────────────────────────────────────────────────────────────────────────────────────────────
+ */
+/* The most elements that topk finds; rows of at most so many elements, of which a GPU's warp finds at most so many;
+ * what a block of a GPU sorts in shared memory. */
+enum { SC_MOST_TOPK = 1024, SC_TOPK_ROW = 1024, SC_TOPK_WARP = 32, SC_SORT_TILE = 2048 };
+
 /* ── CUDA ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 /* A float a row: the losses of cross_entropy; the sums of go·o over the head size in attention_grad. */
@@ -69,6 +90,23 @@ static inline int64_t sc_cuda_sorted_tokens_bytes(int64_t rows, int64_t tokens) 
 enum { SC_LONG_ROW = 128 };
 static inline int64_t sc_cuda_embedding_grad_bytes(int64_t rows, int64_t tokens, int64_t cols) {
     return sc_cuda_sorted_tokens_bytes(rows, tokens) + (tokens + SC_LONG_ROW - 1) / SC_LONG_ROW * 2 * cols * 4;
+}
+
+/* sort: items of 8 bytes, twice, between which runs are merged; rows of a tile need none. */
+static inline int64_t sc_cuda_sort_bytes(int64_t rows, int64_t cols) {
+    return cols > SC_SORT_TILE ? 2 * rows * cols * 8 : 0;
+}
+
+/* scatter_add where more than this many elements of the source go to one column: the sorted items, twice. */
+enum { SC_SCATTER_FEW = 32 };
+static inline int64_t sc_cuda_scatter_bytes(int64_t each, int64_t numel) {
+    return each > SC_SCATTER_FEW ? 2 * numel * 8 : 0;
+}
+
+/* scan: of each tile of a row that has several its total. */
+enum { SC_SCAN_TILE = 2048 };
+static inline int64_t sc_cuda_scan_bytes(int64_t rows, int64_t cols) {
+    return cols > SC_SCAN_TILE ? rows * ((cols + SC_SCAN_TILE - 1) / SC_SCAN_TILE) * 8 : 0;
 }
 
 /* ── CUDA: attention's backward of our own on compute capability 9.0 ──────────────────────────────────────────────────

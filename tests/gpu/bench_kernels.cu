@@ -262,11 +262,70 @@ static void others_of(const sizes &s, int64_t n) {
     updates_of(s);
 }
 
+/* What routers and samplers ask for. Indices are those of scatter(): many of a few. */
+static void orders() {
+    struct shape {
+        const char *name;
+        int64_t rows, n, k;
+    };
+    static const shape shapes[] = {
+        {"router of 256", 32768, 256, 8}, {"vocabulary", 8, 152064, 50}, {"one row of 262144", 1, 262144, 1024}};
+    for (const shape &s : shapes)
+        for (int d : {FP32, BF16}) {
+            sc_tensor x = described(d, {s.rows, s.n});
+            double bytes = (double)(s.rows * s.n) * bytes_of_dtype(d);
+            std::string what = std::string(s.name) + (d == FP32 ? " fp32 " : " bf16 ");
+            time_kernel(what + "topk",
+                        sc_topk_args{.values = described(d, {s.rows, s.k}),
+                                     .indices = described(INT32, {s.rows, s.k}),
+                                     .x = x,
+                                     .k = s.k},
+                        bytes);
+            time_kernel(what + "sort",
+                        sc_sort_args{.values = x,
+                                     .indices = described(INT32, {s.rows, s.n}),
+                                     .x = x,
+                                     .work = work_of(sc_cuda_sort_bytes(s.rows, s.n))},
+                        2 * bytes + (double)(s.rows * s.n) * 4);
+        }
+    int64_t tokens = 32768, experts = 256, k = 8;
+    sc_tensor index = described(INT32, {tokens, k}), few = described(FP32, {tokens, k}),
+              all = described(FP32, {tokens, experts}), turned = described(INT32, {experts, tokens});
+    index_limit = experts;
+    double picked = (double)(tokens * k) * 4, whole = (double)(tokens * experts) * 4;
+    time_kernel("router of 256 gather", sc_gather_args{.y = few, .x = all, .index = index, .dim = 1}, 3 * picked);
+    time_kernel("router of 256 scatter_add",
+                sc_scatter_add_args{.y = all, .source = few, .index = index, .dim = 1, .size = experts},
+                2 * picked + whole);
+    sc_tensor row = described(INT32, {tokens * k});
+    time_kernel("router of 256 bincount",
+                sc_scatter_add_args{.y = described(INT32, {experts}),
+                                    .source = row,
+                                    .index = row,
+                                    .work = work_of(sc_cuda_scatter_bytes(tokens * k, tokens * k)),
+                                    .dim = 0,
+                                    .size = experts},
+                2 * picked);
+    time_kernel("router of 256 cumsum over tokens",
+                sc_scan_args{.y = turned, .x = turned, .work = work_of(sc_cuda_scan_bytes(experts, tokens))},
+                2 * whole);
+    sc_tensor longest = described(FP32, {1, 1 << 20});
+    time_kernel("one row of 1048576 cumsum",
+                sc_scan_args{.y = longest, .x = longest, .work = work_of(sc_cuda_scan_bytes(1, 1 << 20))}, 8 << 20);
+    time_kernel("one row of 1048576 sort",
+                sc_sort_args{.values = longest,
+                             .indices = described(INT32, {1, 1 << 20}),
+                             .x = longest,
+                             .work = work_of(sc_cuda_sort_bytes(1, 1 << 20))},
+                12 << 20);
+}
+
 int main(int argc, char **argv) {
     start(argc, argv);
     SC_CUDA(cudaDeviceGetAttribute(&library.multiprocessors, cudaDevAttrMultiProcessorCount, 0));
     int64_t n = 512 << 20;
     time_kernel("copy of 1 GB", sc_copy_args{.y = described(BF16, {n}), .a = described(BF16, {n})}, 4.0 * (double)n);
+    orders();
     const sizes models[] = {{"gpt2", 64, 1024, 768, 3072, 50304, 12, 12, 64, 124 << 20},
                             {"gpt2-xl", 32, 1024, 1600, 6400, 50304, 25, 25, 64, 124 << 20},
                             {"qwen", 32, 1024, 896, 4864, 151936, 14, 2, 64, 494 << 18},

@@ -1,5 +1,5 @@
-/* Every kernel of the CUDA target but matmul, attention and those of test_updates.cu, against references in double:
- * shapes, dtypes, strides.
+/* Every kernel of the CUDA target but matmul, attention and those of test_order.cu and test_updates.cu, against
+ * references in double: shapes, dtypes, strides.
  * Relies on: trial.h, runtime/cuda/k_*.cu.
  * Relied on by: make gpu-test. Arguments: a part of a trial's name (only those run), --bits (hashes of the results).
  *

@@ -532,6 +532,21 @@ static void try_network(Dtype d) {
                    .training = true, .eps = 1e-5, .momentum = 0.1));
 }
 
+static void try_order(Dtype d) {
+    Value *x = val(d, SHAPE(2, 8, 6)), *index = val(INT32, SHAPE(2, 3, 6));
+    try_grad(BUILD(b, sort, .x = x, .descending = true));
+    try_grad(BUILD(b, topk, .x = x, .k = 2));
+    try_grad(BUILD(b, gather, .x = x, .index = index, .dim = 1));
+    try_grad(BUILD(b, scatter_add, .source = val(d, SHAPE(2, 3, 6)), .index = index, .dim = 1, .size = 9));
+    try_grad(BUILD(b, embedding_grad, .index = val(INT32, SHAPE(2, 8)), .g = x, .rows = 50));
+    for (int reverse = 0; reverse < 2; reverse++) {
+        try_grad(BUILD(b, scan, .x = x, .reverse = reverse));
+        try_grad(BUILD(b, scan, .x = x, .a = val(d, SHAPE(2, 8, 6)), .reverse = reverse));
+        try_grad(BUILD(b, scan, .x = val(d, SHAPE(4, 1)), .a = val(d, SHAPE(4, 1)), .reverse = reverse));
+    }
+    try_grad(BUILD(b, flip, .a = x, .dim = 1));
+}
+
 /* Two results, of which one gets a gradient; the index gets none. */
 static void try_custom(Dtype d) {
     static Extension twice = {.part = {"twice", "twice_grad"}};
@@ -552,6 +567,7 @@ Test(ir, gradients_have_the_operands_types, .init = start) {
         try_views(dtypes[i]);
         try_matmuls(dtypes[i]);
         try_network(dtypes[i]);
+        try_order(dtypes[i]);
         try_collectives(dtypes[i]);
         try_custom(dtypes[i]);
     }
@@ -703,6 +719,20 @@ SITUATION(batch_norm_running, normalise(5, FP32, 9))
 SITUATION(batch_norm_single, normalise(4, FP32, 1))
 SITUATION(batch_norm_dims, Value *w = val(FP32, SHAPE(4));
           BUILD(b, batch_norm, .x = w, .w = w, .b = w, .running_mean = w, .running_var = w, .training = true))
+SITUATION(sort_masks, BUILD(b, sort, .x = val(BOOL, SHAPE(4))))
+SITUATION(sort_scalar, BUILD(b, sort, .x = val(FP32, 0, (int64_t[]){1})))
+SITUATION(topk_most, BUILD(b, topk, .x = val(FP32, SHAPE(4000)), .k = 1025))
+SITUATION(gather_fp8, BUILD(b, gather, .x = val(FP8_E4M3, SHAPE(4)), .index = val(INT32, SHAPE(2))))
+SITUATION(gather_index, BUILD(b, gather, .x = val(FP32, SHAPE(4)), .index = val(INT64, SHAPE(2))))
+SITUATION(gather_sizes, BUILD(b, gather, .x = val(FP32, SHAPE(4, 3)), .index = val(INT32, SHAPE(4, 2)), .dim = 0))
+SITUATION(scatter_masks, BUILD(b, scatter_add, .source = val(BOOL, SHAPE(4)), .index = val(INT32, SHAPE(4)), .size = 9))
+SITUATION(scatter_many, BUILD(b, scatter_add, .source = val(FP32, SHAPE(4)), .index = val(INT32, SHAPE(5)), .size = 9))
+SITUATION(scatter_size, BUILD(b, scatter_add, .source = val(FP32, SHAPE(4)), .index = val(INT32, SHAPE(4)), .size = 0))
+SITUATION(search_rows, BUILD(b, searchsorted, .sorted = val(FP32, SHAPE(2, 9)), .x = val(FP32, SHAPE(3, 4))))
+SITUATION(search_dtypes, BUILD(b, searchsorted, .sorted = val(FP32, SHAPE(9)), .x = val(INT32, SHAPE(3, 4))))
+SITUATION(scan_factor, BUILD(b, scan, .x = val(FP32, SHAPE(2, 3)), .a = val(FP32, SHAPE(3))))
+SITUATION(scan_integers, BUILD(b, scan, .x = val(INT32, SHAPE(3)), .a = val(INT32, SHAPE(3))))
+SITUATION(flip_dim, BUILD(b, flip, .a = val(FP32, SHAPE(2, 3)), .dim = 2))
 SITUATION(operands, build_one(b, OP_add, val(FP32, SHAPE(4))))
 SITUATION(not_wide, build_set_dtype(BUILD(b, neg, .a = val(FP32, SHAPE(4))), BF16))
 
@@ -795,6 +825,20 @@ Test(ir, rules_say_what_is_wrong) {
         {batch_norm_running, "with running mean fp32[5]: it must be fp32[4]"},
         {batch_norm_single, "one value a channel"},
         {batch_norm_dims, "at least 2 dims"},
+        {sort_masks, "sort: x bool[4] must be floating point"},
+        {sort_scalar, "x fp32[] is a single number and has no dimension"},
+        {topk_most, "with k = 1025: the dimension has 4000 elements, so k must be 1 to 1024"},
+        {gather_fp8, "nothing is computed in fp8 yet"},
+        {gather_index, "the index int64[2] must be int32"},
+        {gather_sizes, "x fp32[4,3] with index int32[4,2] along dim 0: all sizes but that one's must be equal"},
+        {scatter_masks, "the source bool[4] must be floating point"},
+        {scatter_many, "the source fp32[4] with index int32[5]: they must have one shape"},
+        {scatter_size, "to 0 elements of dim 0: at least one is needed"},
+        {search_rows, "x fp32[3,4] with sorted fp32[2,9]: it must have x's sizes but for the last"},
+        {search_dtypes, "fp32 ≠ int32"},
+        {scan_factor, "x fp32[2,3] with a fp32[3]: shapes must be equal"},
+        {scan_integers, "x int32[3] must be floating point"},
+        {flip_dim, "x fp32[2,3] has no dim 2"},
         {operands, "add lacks its operand b"},
         {not_wide, "neg cannot choose its result's dtype"},
     };

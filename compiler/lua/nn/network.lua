@@ -11,10 +11,7 @@ local need_momentum, need_probability = prim.need_momentum, prim.need_probabilit
 -- Rows of weight [V,D] by index, int32 [...], as torch.nn.functional.embedding: [...,D].
 function nn.embedding(index, weight)
   if need_tensor("embedding", weight).ndim ~= 2 then fail(nil, "embedding: the table must be [rows,width], not %s", tostring(weight)) end
-  if need_tensor("embedding", index).dtype ~= "int32" then
-    fail(nil, 'embedding: the index %s must be int32: declare it as nn.input("int32", ...) or cast it', tostring(index))
-  end
-  return (op("embedding", { index = index, w = weight }))
+  return (op("embedding", { index = prim.need_index("embedding", index), w = weight }))
 end
 
 -- Refuses a norm's weight or bias that does not have as many elements as x's last dimension.

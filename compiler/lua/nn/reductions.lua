@@ -1,9 +1,9 @@
--- nn: sums, means, maxima, softmax and the largest elements over dimensions.
+-- nn: sums, means, maxima and softmax over dimensions.
 -- Relies on: the table `prim` (frontend/*.c, arguments.lua), whose field nn this file adds functions to.
 -- Relied on by: nn.lua, which makes the module of it.
 local prim = prim
 local nn, op, fail, dim_of, list_of = prim.nn, prim.op, prim.refuse, prim.dim_of, prim.list_of
-local floating, need_tensor, need_boolean, need_size = prim.floating, prim.need_tensor, prim.need_boolean, prim.need_size
+local floating, need_tensor, need_boolean = prim.floating, prim.need_tensor, prim.need_boolean
 
 -- ── reductions ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -29,13 +29,5 @@ function nn.max(x, dim, keepdim) return reduce("max", x, dim, keepdim) end
 
 -- Softmax over dim (default: the last), as torch.softmax. Another dimension costs two transposes.
 function nn.softmax(x, dim)
-  local k = dim_of("softmax", x, dim or -1)
-  if k == x.ndim - 1 then return (op("softmax", { x = x })) end
-  return nn.transpose((op("softmax", { x = nn.transpose(x, k, -1) })), k, -1)
-end
-
--- The k largest elements along the last dimension, the largest first, and their indices (int32), as torch.topk. Of equal
--- ones the first comes first. The indices have no gradient.
-function nn.topk(x, k)
-  return op("topk", { x = need_tensor("topk", x), k = need_size("topk", "k", k) })
+  return (prim.along(x, dim_of("softmax", x, dim or -1), function(y) return op("softmax", { x = y }) end))
 end

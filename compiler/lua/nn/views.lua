@@ -92,6 +92,12 @@ function nn.slice(x, dim, start, stop)
   return (op("slice", { a = x, dim = k, start = from, length = to - from }))
 end
 
+-- x from the last to the first along dim, or along each of a list of them, as torch.flip.
+function nn.flip(x, ...)
+  for _, d in ipairs(list_of(...)) do x = op("flip", { a = x, dim = dim_of("flip", x, d) }) end
+  return x
+end
+
 -- Pieces of x along dim (default 0), as torch.split. sizes: a list, or one size for all pieces. The pieces are returned
 -- as several results, at most ten.
 function nn.split(x, sizes, dim)

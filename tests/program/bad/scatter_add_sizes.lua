@@ -1,0 +1,20 @@
+-- expect: scatter_add_sizes\.lua:8: scatter_add: the index int32\[2,8,1\] must have the sizes of fp32\[2,8,4\] in other dimensions than 1
+local nn, optim = require "nn", require "optim"
+local model = nn.module "Net"
+model.embed = nn.Embedding(16, 4)
+model.out = nn.Linear(4, 16)
+function model:forward(tokens)
+  local x = self.embed(tokens)
+  x = nn.scatter_add(x, 1, nn.unsqueeze(tokens, -1), x)
+  return self.out(x)
+end
+
+return nn.training {
+  model = model,
+  batch = {
+    tokens  = nn.input("int32", { 2, 8 }, { from = "tokens" }),
+    targets = nn.input("int32", { 2, 8 }, { from = "tokens", shift = 1 }),
+  },
+  loss = function(m, b) return nn.cross_entropy(m(b.tokens), b.targets) end,
+  optimizer = optim.SGD { lr = 0.1 },
+}
