@@ -21,6 +21,8 @@
     X(nn_pointwise, "lua/nn/pointwise.lua")                                                                            \
     X(nn_views, "lua/nn/views.lua")                                                                                    \
     X(nn_reductions, "lua/nn/reductions.lua")                                                                          \
+    X(nn_functions, "lua/nn/functions.lua")                                                                            \
+    X(nn_activations, "lua/nn/activations.lua")                                                                        \
     X(nn_matrices, "lua/nn/matrices.lua")                                                                              \
     X(nn_network, "lua/nn/network.lua")                                                                                \
     X(nn_attention, "lua/nn/attention.lua")                                                                            \
