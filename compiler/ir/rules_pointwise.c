@@ -228,13 +228,14 @@ void grad_fmod(Builder *b, Op *op, OpParts *d) {
     d->fmod.b = as_grad_of(b, op->fmod.b, build_one(b, OP_neg, build_two(b, OP_mul, d->fmod.y, whole)));
 }
 
-/* g b / (a² + b²), -g a / (a² + b²) */
+/* g b / (a² + b²), -g a / (a² + b²); zero where both are. */
 void grad_atan2(Builder *b, Op *op, OpParts *d) {
-    Value *y = op->atan2.a, *x = op->atan2.b, *g = d->atan2.y;
+    Value *y = op->atan2.a, *x = op->atan2.b, *g = d->atan2.y, *none = rule_zeros_like(b, op->atan2.y);
     Value *squares = build_two(b, OP_add, build_two(b, OP_mul, y, y), build_two(b, OP_mul, x, x));
-    d->atan2.a = as_grad_of(b, y, build_two(b, OP_div, build_two(b, OP_mul, g, x), squares));
-    Value *gy = build_one(b, OP_neg, build_two(b, OP_mul, g, y));
-    d->atan2.b = as_grad_of(b, x, build_two(b, OP_div, gy, squares));
+    Value *nowhere = build_two(b, OP_eq, squares, none), *over = build_two(b, OP_div, g, squares);
+    d->atan2.a = as_grad_of(b, y, where(b, nowhere, none, build_two(b, OP_mul, over, x)));
+    Value *back = build_one(b, OP_neg, build_two(b, OP_mul, over, y));
+    d->atan2.b = as_grad_of(b, x, where(b, nowhere, none, back));
 }
 
 /* g a / y, g b / y */

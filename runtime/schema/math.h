@@ -525,15 +525,16 @@ SC_FN double sc_wide_exp2(double z) {
     return q * sc_double((int64_t)((uint64_t)(sc_bits64(shifted) - 0x4338000000000000 + 1023) << 52));
 }
 
-/* x^y = 2^(y log2 |x|). Sign and specials as C's pow, but a NaN stays one. What depends on y alone is written so that it
- * leaves a loop over x. */
+/* x^y = 2^(y log2 |x|). Sign and specials as C's pow. What depends on y alone is written so that it leaves a loop over
+ * x. */
 SC_FN real sc_pow(real x, real y) {
     double v = x, a = __builtin_fabs(v), b = y, l = sc_wide_log2(a);
     l = a == 0 ? -1e300 : l; /* finite, so that 0^0 = inf^0 = 1 */
     l = a == HUGE_VAL ? 1e300 : l;
-    double w = sc_wide_exp2(b * (a != a ? a : l));
+    l = a != a ? a : l;
+    double w = sc_wide_exp2((l == 0) | (b == 0) ? 0 : b * l); /* 1^y = x^0 = 1, for NaN too */
     double odd = b - 2 * __builtin_floor(b * 0.5) == 1 ? -1.0 : 1.0;
-    double negative = __builtin_floor(b) == b ? odd : (double)NAN;
+    double negative = __builtin_floor(b) == b ? odd : a == HUGE_VAL ? 1.0 : (double)NAN;
     double sign = v < 0 ? negative : 1.0;
     double of_zero = sc_bits64(v) < 0 ? odd : 1.0;
     sign = a == 0 ? of_zero : sign;

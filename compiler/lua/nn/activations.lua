@@ -13,12 +13,12 @@ local function activation(name, x, numbers)
   return (op(name, numbers))
 end
 
--- x within low and high, whose gradient at both is 0: low -1, high 1 (hardtanh), 0 and 6 (relu6).
+-- x held within min_val (-1) and max_val (1), or within 0 and 6.
 function nn.hardtanh(x, min_val, max_val)
   local low, high = options("nn.hardtanh", "min_val max_val", { -1, 1 }, min_val, max_val)
-  return activation("hardtanh", x, { low = low, high = high })
+  return nn.clamp(floating(need_tensor("hardtanh", x)), low, high)
 end
-function nn.relu6(x) return nn.hardtanh(x, 0, 6) end
+function nn.relu6(x) return nn.clamp(floating(need_tensor("relu6", x)), 0, 6) end
 
 -- x, times negative_slope (0.01) below 0.
 function nn.leaky_relu(x, negative_slope)

@@ -39,7 +39,7 @@ function nn.logit(x, eps)
   eps = options("nn.logit", "eps", {}, eps)
   return in_fp32(function(a)
     if eps then a = nn.clamp(a, eps, 1 - eps) end
-    return nn.log(a / (1 - a))
+    return (prim.op("logit", { a = a }))
   end, need_tensor("logit", x))
 end
 
@@ -103,22 +103,15 @@ function nn.heaviside(x, values)
 end
 
 -- The larger and the smaller of two; a NaN counts as missing. As torch.NAME.
-function nn.fmax(x, y)
-  return in_fp32(function(a, b) return nn.where(nn.ne(b, b), a, nn.where(nn.ge(a, b), a, b)) end, x, y)
-end
-function nn.fmin(x, y)
-  return in_fp32(function(a, b) return nn.where(nn.ne(b, b), a, nn.where(nn.le(a, b), a, b)) end, x, y)
+for name, both in pairs { fmax = "maximum", fmin = "minimum" } do
+  nn[name] = function(x, y)
+    return in_fp32(function(a, b) return nn.where(nn.isnan(b), a, nn.where(nn.isnan(a), b, nn[both](a, b))) end, x, y)
+  end
 end
 
 -- x, at least low and at most high, as torch.NAME. low and high are numbers or tensors.
-function nn.clamp_min(x, low)
-  if not is_tensor(low) then return nn.clamp(x, low) end
-  return nn.where(nn.lt(x, low), low, x)
-end
-function nn.clamp_max(x, high)
-  if not is_tensor(high) then return nn.clamp(x, nil, high) end
-  return nn.where(nn.gt(x, high), high, x)
-end
+function nn.clamp_min(x, low) return is_tensor(low) and nn.maximum(x, low) or nn.clamp(x, low) end
+function nn.clamp_max(x, high) return is_tensor(high) and nn.minimum(x, high) or nn.clamp(x, nil, high) end
 
 -- ── questions ────────────────────────────────────────────────────────────────────────────────────────────────────────
 

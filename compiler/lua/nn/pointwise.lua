@@ -46,7 +46,7 @@ end
 -- a where the condition (a tensor) is true, else b, as torch.where. a and b are tensors or numbers. Shapes broadcast.
 function nn.where(condition, a, b) return prim.where(condition, a, b) end
 
--- x held within low and high, as torch.clamp. Both bounds are numbers; either may be nil. At a bound the gradient passes.
+-- x held within low and high, as torch.clamp. Both bounds are numbers; either may be nil. At a bound the gradient is 0.
 function nn.clamp(x, low, high)
   need_tensor("clamp", x)
   for _, bound in ipairs { low or 0, high or 0 } do
