@@ -118,13 +118,21 @@ local function wide(x)
   return x.dtype == "fp64" and x or prim.cast(x, "fp32")
 end
 
+-- A tensor whose dtype in its unit is what a and b are promoted to; its elements mean nothing.
+local function together(a, b)
+  if a == nil or a.ndim == 0 and b.ndim > 0 then return b end
+  if rawequal(a, b) or b.ndim == 0 and a.ndim > 0 then return a end
+  local function number(x) return x.ndim == 0 and x or (prim.op("sum", { x = x, over = (1 << x.ndim) - 1, keep = false })) end
+  return number(a) + number(b)
+end
+
 -- f(...) with all tensors in at least fp32, rounded once to the dtype that the arguments have in their unit. Where f
 -- gives several results, each is. Integers count as fp32.
 function prim.in_fp32(f, ...)
   local x, like = table.pack(...), nil
   for i = 1, x.n do
     if is_tensor(x[i]) then
-      if prim.is_float(x[i]) then like = like and like + x[i] or x[i] end -- of the sum, the dtype alone is asked for
+      if prim.is_float(x[i]) then like = together(like, x[i]) end
       x[i] = wide(x[i])
     end
   end

@@ -23,11 +23,13 @@
     X(nn_reductions, "lua/nn/reductions.lua")                                                                          \
     X(nn_functions, "lua/nn/functions.lua")                                                                            \
     X(nn_activations, "lua/nn/activations.lua")                                                                        \
+    X(nn_statistics, "lua/nn/statistics.lua")                                                                          \
     X(nn_matrices, "lua/nn/matrices.lua")                                                                              \
     X(nn_network, "lua/nn/network.lua")                                                                                \
     X(nn_attention, "lua/nn/attention.lua")                                                                            \
     X(nn_rope, "lua/nn/rope.lua")                                                                                      \
     X(nn_losses, "lua/nn/losses.lua")                                                                                  \
+    X(nn_more_losses, "lua/nn/more_losses.lua")                                                                        \
     X(nn_ranks, "lua/nn/ranks.lua")                                                                                    \
     X(nn_parameters, "lua/nn/parameters.lua")                                                                          \
     X(nn_modules, "lua/nn/modules.lua")                                                                                \

@@ -33,6 +33,9 @@ POINTS = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 2.0, -2.0, 3.0, -3.0,
           89.5, -89.5, -104.0, LEAST, -LEAST, MOST, -MOST, inf, -inf, nan, 0.7312, -1.3719, 2.6143, -0.2917, 0.0421, -4.7163, 12.31, -7.219, 1.1032, -0.6127]
 FEW = [0.0, -0.0, 1.0, -1.0, 0.5, 2.5, -2.5, 3.0, 1e-10, 1e10, -1e10, inf, -inf, nan, 0.7312, -1.3719]
 PAIRS = [a for a in FEW for _ in FEW], [b for _ in FEW for b in FEW]
+FINE = [0.7312, -1.3719, 2.6143, -0.2917, 0.0421, 0.0, 1.0, 1.0, -2.0, 0.5]  # sums of what they give are finite
+SIGNS = [1.0, -1, 1, 1, -1, 1, -1, 1, -1, -1]
+PROBABILITIES = [0.0, 1.0, 0.5, 0.25, 1e-10, 0.99, 0.7312, 0.0421]
 MATRIX = [[0.0, 0, 0, 0], [1, 1, 1, 1], [1, 2, 3, 4], [-1.5, .3, 2.2, -.7], [1e10, 1, -1e10, 3], [1e-10, 2e-10, -1e-10, 0], [inf, 1, 2, 3], [-inf, 1, 2, 3], [inf, -inf, 0, 1],
           [nan, 1, 2, 3], [3, 3, -3, 1], [0, 2, 0, 5], [-inf] * 4, [inf, inf, 1, 0], [1e20, 1e20, 1, 0], [.7312, -1.3719, 2.6143, -.2917], [0.5, -0.25, 0, 0], [-1e10, -1e10, -1e10, 1]]
 OTHER = [[1.0, 0, -2, 0], [1, 1, 1, 1], [1, 2, 3, 5], [0.5, .3, 2.2, -.2], [1, 1e10, 3, 1], [1e-10, 2e-10, 1e-10, 0], [1, 1, 2, 3], [1, 0, 2, 3], [1, 1, 0, 1], [0, 1, 2, 3],
@@ -45,7 +48,7 @@ def matrix(rows):
 
 def row(name, lua, torch, *operands, ulps=4, slack=0, skip=()):
     assert name not in ROWS_, name
-    arguments = list(inspect.signature(torch).parameters)
+    arguments = [n for n, p in inspect.signature(torch).parameters.items() if p.default is p.empty]
     if not operands:
         operands = [POINTS] if len(arguments) == 1 else PAIRS
     operands = [o if isinstance(o, tuple) else ((len(o),), o) for o in operands]
@@ -109,6 +112,64 @@ row("addcmul", "nn.addcmul(x, y, y, { value = 0.5 })", lambda x, y: T().addcmul(
 row("addcdiv", "nn.addcdiv(x, x, y, 0.5)", lambda x, y: T().addcdiv(x, x, y, value=0.5))
 row("heaviside", "nn.heaviside(x, 0.5)", lambda x: T().heaviside(x, T().tensor(0.5, dtype=x.dtype)).detach())
 
+for NAME in "amax amin nansum nanmean prod var std logsumexp any all count_nonzero sum mean".split():
+    row(NAME, "nn.%s(x, 1)" % NAME, lambda x, n=NAME: getattr(T(), n)(x, 1), matrix(MATRIX))
+row("var_of_all", "nn.var(x, nil, { correction = 0 })", lambda x: x.var(correction=0), FINE)
+row("std_biased", "nn.std(x, { 0, 1 }, false, true)", lambda x: x.std((0, 1), unbiased=False, keepdim=True), matrix(MATRIX[2:4]))
+row("var_mean", "(nn.var_mean(x, 1))", lambda x: T().var_mean(x, 1)[0], matrix(MATRIX))
+row("std_mean", "select(2, nn.std_mean(x, 1))", lambda x: T().std_mean(x, 1)[1], matrix(MATRIX))
+row("prod_of_all", "nn.prod(x)", lambda x: x.prod(), FINE)
+row("prod_of_zeros", "nn.prod(x)", lambda x: x.prod(), [0.0, 2, 3, 4, 5])
+row("cumprod", "nn.cumprod(x, 1)", lambda x: x.cumprod(1), matrix([m for m in MATRIX if inf not in m and -inf not in m]))
+row("diff", "nn.diff(x, 2, 1)", lambda x: x.diff(2, 1), matrix(MATRIX))
+for NAME, P in ("2", 2), ("1", 1), ("3", 3), ("0", 0), ("half", 0.5), ("inf", inf), ("minus_inf", -inf):
+    row("norm_%s" % NAME, "nn.norm(x, %s, 1)" % str(P).replace("inf", "math.huge"), lambda x, p=P: T().norm(x, p, 1), matrix(MATRIX))
+row("norm_of_all", "nn.norm(x)", lambda x: x.norm(), FINE)
+row("dist", "nn.dist(x, y)", lambda x, y: T().dist(x, y), FINE, FINE[::-1])
+row("dist_of_equal", "nn.dist(x, y)", lambda x, y: T().dist(x, y), FINE, FINE)
+row("normalize", "nn.normalize(x)", lambda x: F().normalize(x), matrix(MATRIX))
+row("normalize_3", "nn.normalize(x, { p = 3, eps = 0.5 })", lambda x: F().normalize(x, 3, eps=0.5), matrix(MATRIX))
+row("cosine_similarity", "nn.cosine_similarity(x, y)", lambda x, y: F().cosine_similarity(x, y), matrix(MATRIX), matrix(OTHER))
+row("cosine_similarity_short", "nn.cosine_similarity(x, y, 0)", lambda x, y: F().cosine_similarity(x, y, 0), [6e-5, 8e-5], [6e-5, 8e-5])
+row("cosine_similarity_eps", "nn.cosine_similarity(x, y, { eps = 2 })", lambda x, y: F().cosine_similarity(x, y, eps=2), matrix(MATRIX), matrix(OTHER))
+row("pairwise_distance", "nn.pairwise_distance(x, y)", lambda x, y: F().pairwise_distance(x, y), matrix(MATRIX), matrix(OTHER))
+row("cdist", "nn.cdist(x, y)", lambda x, y: T().cdist(x, y), matrix(MATRIX[:6]), matrix(OTHER[:6]))
+row("cdist_1", "nn.cdist(x, y, 1)", lambda x, y: T().cdist(x, y, 1), matrix(MATRIX[:6]), matrix(OTHER[:6]))
+row("pdist", "nn.pdist(x)", lambda x: F().pdist(x), matrix(MATRIX[:6]))
+
+LOSSES = {  # options in Lua and in Python
+    "l1_loss": "", "mse_loss": "", "smooth_l1_loss": "", "smooth_l1_loss ": "beta = 0.5", "huber_loss": "", "huber_loss ": "delta = 2", "binary_cross_entropy_with_logits": "",
+    "kl_div": "", "kl_div ": "log_target = true", "poisson_nll_loss": "", "poisson_nll_loss ": "log_input = false, full = true", "hinge_embedding_loss": "",
+    "hinge_embedding_loss ": "margin = 2", "soft_margin_loss": ""}
+for KEY, GIVEN in LOSSES.items():
+    NAME, PYTHON = KEY.strip(), GIVEN.replace("true", "True").replace("false", "False").replace(" = ", "=")
+    for REDUCTION, POINTS_ in ("none", PAIRS), ("mean", (FINE, FINE[::-1])), ("sum", (FINE, SIGNS)):
+        row("%s%s_%s" % (NAME, KEY.count(" ") or "", REDUCTION), "nn.%s(x, y, { %s })" % (NAME, ", ".join(filter(None, ['reduction = "%s"' % REDUCTION, GIVEN]))),
+            eval("lambda x, y: F().%s(x, y%s, %s)" % (NAME, ".detach()" if NAME == "soft_margin_loss" else "", ", ".join(filter(None, ["reduction=%r" % REDUCTION, PYTHON])))), *POINTS_)
+row("kl_div_batchmean", 'nn.kl_div(x, y, { reduction = "batchmean" })', lambda x, y: F().kl_div(x, y, reduction="batchmean"), matrix(MATRIX[:4]), matrix(OTHER[:4]))
+row("kl_div_of_zeros", "nn.kl_div(x, y)", lambda x, y: F().kl_div(x, y), [-1.0, -2], [0.0, 1])
+row("binary_cross_entropy", 'nn.binary_cross_entropy(x, y, { reduction = "none" })', lambda x, y: F().binary_cross_entropy(x, y, reduction="none"),
+    [p for p in PROBABILITIES for _ in PROBABILITIES], [q for _ in PROBABILITIES for q in PROBABILITIES])
+row("binary_cross_entropy_mean", "nn.binary_cross_entropy(x, y)", lambda x, y: F().binary_cross_entropy(x, y), PROBABILITIES, PROBABILITIES[::-1])
+row("binary_cross_entropy_weight", "nn.binary_cross_entropy(x, y, { weight = z })", lambda x, y, z: F().binary_cross_entropy(x, y, z.detach()), PROBABILITIES[:4], PROBABILITIES[4:8],
+    [0.5, 1, 2, 0])
+row("bce_pos_weight", "nn.binary_cross_entropy_with_logits(x, y, { pos_weight = z })",
+    lambda x, y, z: F().binary_cross_entropy_with_logits(x, y, pos_weight=z.detach()), matrix(MATRIX[:4]), matrix(OTHER[:4]), [0.5, 1, 2, 3])
+row("bce_at_zero", "nn.binary_cross_entropy_with_logits(x, y)", lambda x, y: F().binary_cross_entropy_with_logits(x, y), [0.0, 0], [0.0, 1])
+row("multilabel_soft_margin_loss", "nn.multilabel_soft_margin_loss(x, y)", lambda x, y: F().multilabel_soft_margin_loss(x, y), matrix(MATRIX[:4]), matrix(OTHER[:4]))
+row("gaussian_nll_loss", 'nn.gaussian_nll_loss(x, y, z, { reduction = "none" })', lambda x, y, z: F().gaussian_nll_loss(x, y, z, reduction="none"),
+    [1.0, 2, 3, 0.5, -1], [1.0, 0, 2.5, 0, 3], [0.0, 1, 2, 1e-7, 0.25])
+row("gaussian_nll_loss_full", "nn.gaussian_nll_loss(x, y, z, { full = true, eps = 0.5 })", lambda x, y, z: F().gaussian_nll_loss(x, y, z, full=True, eps=0.5),
+    [1.0, 2, 3, 0.5, -1], [1.0, 0, 2.5, 0, 3], [0.0, 1, 2, 1e-7, 0.25])
+row("margin_ranking_loss", 'nn.margin_ranking_loss(x, y, z, { margin = 0.5, reduction = "none" })', lambda x, y, z: F().margin_ranking_loss(x, y, z, 0.5, reduction="none"),
+    PAIRS[0], PAIRS[1], [(1.0, -1.0)[i % 2] for i in range(len(PAIRS[0]))])
+row("cosine_embedding_loss", 'nn.cosine_embedding_loss(x, y, z, { margin = 0.2, reduction = "none" })',
+    lambda x, y, z: F().cosine_embedding_loss(x, y, z.detach(), 0.2, reduction="none"), matrix(MATRIX), matrix(OTHER), [(1.0, -1.0)[i % 2] for i in range(len(MATRIX))])
+row("triplet_margin_loss", 'nn.triplet_margin_loss(x, y, z, { reduction = "none" })', lambda x, y, z: F().triplet_margin_loss(x, y, z, reduction="none"),
+    matrix(MATRIX), matrix(OTHER), matrix(OTHER[::-1]))
+row("triplet_margin_loss_swap", "nn.triplet_margin_loss(x, y, z, { swap = true, p = 1, margin = 9 })", lambda x, y, z: F().triplet_margin_loss(x, y, z, 9, 1, swap=True),
+    matrix(MATRIX[2:4]), matrix(OTHER[2:4]), matrix(OTHER[3:5]))
+
 
 # ── files ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 def rounded(x, dtype):
@@ -147,7 +208,7 @@ def numbers(name, dtype, way):
     y = torch.cat([f(*(t[i:i + 1] for t in x)) for i in range(shapes[0][0])]) if way == "alone" else f(*x)
     if y.requires_grad:
         y.backward(torch.tensor(upstream(y.numel()), dtype=y.dtype).reshape(y.shape))
-    out = {"result": y, **{n: torch.zeros_like(t) if t.grad is None else t.grad for n, t in zip(operands, x)}}
+    out = {"result": y, **{n: t.grad for n, t in zip(operands, x) if t.grad is not None}}
     return {k: (list(t.shape), t.detach().to(kind).double().flatten().tolist()) for k, t in out.items()}
 
 
@@ -171,7 +232,10 @@ def make():
     tensors = {}
     for name in ROWS_:
         for dtype, (kind, _, _) in DTYPES.items():
-            own = numbers(name, dtype, "own")
+            try:
+                own = numbers(name, dtype, "own")
+            except NotImplementedError:  # PyTorch has no kernel for 16 bits
+                own = numbers(name, dtype, "exact")
             for key, (shape, values) in own.items():
                 tensors["%s.%s.%s" % (name, dtype, key)] = (kind, shape, packed(values, dtype))
             for way in "exact", "alone":
