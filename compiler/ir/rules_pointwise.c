@@ -198,15 +198,11 @@ void grad_xlogy(Builder *b, Op *op, OpParts *d) {
     d->xlogy.b = as_grad_of(b, y, build_two(b, OP_div, build_two(b, OP_mul, g, x), y));
 }
 
-/* A clamped logarithm. */
-static Value *log_from(Builder *b, Value *x, OpKind log, double low) {
-    return BUILD(b, clamp, .a = build_one(b, log, x), .low = low, .high = INFINITY)->clamp.y;
-}
-
+/* a: the next row; g (log(1 - a) - log a) */
 void grad_bce(Builder *b, Op *op, OpParts *d) {
     Value *x = op->bce.a, *y = op->bce.b, *g = d->bce.y;
     d->bce.a = as_grad_of(b, x, BUILD(b, bce_grad, .g = g, .a = x, .b = y)->bce_grad.y);
-    Value *other = log_from(b, build_one(b, OP_neg, x), OP_log1p, -100), *own = log_from(b, x, OP_log, -100);
+    Value *other = build_one(b, OP_log1p, build_one(b, OP_neg, x)), *own = build_one(b, OP_log, x);
     d->bce.b = as_grad_of(b, y, build_two(b, OP_mul, g, build_two(b, OP_sub, other, own)));
 }
 

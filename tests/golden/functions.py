@@ -112,30 +112,32 @@ row("addcmul", "nn.addcmul(x, y, y, { value = 0.5 })", lambda x, y: T().addcmul(
 row("addcdiv", "nn.addcdiv(x, x, y, 0.5)", lambda x, y: T().addcdiv(x, x, y, value=0.5))
 row("heaviside", "nn.heaviside(x, 0.5)", lambda x: T().heaviside(x, T().tensor(0.5, dtype=x.dtype)).detach())
 
+SMALL = [m for m in MATRIX if 1e20 not in m]  # whose squares fp32 holds
+FINITE = [m for m in SMALL if inf not in m and -inf not in m]
 for NAME in "amax amin nansum nanmean prod var std logsumexp any all count_nonzero sum mean".split():
-    row(NAME, "nn.%s(x, 1)" % NAME, lambda x, n=NAME: getattr(T(), n)(x, 1), matrix(MATRIX))
+    row(NAME, "nn.%s(x, 1)" % NAME, lambda x, n=NAME: getattr(T(), n)(x, 1), matrix(SMALL if NAME in ("std", "logsumexp") else MATRIX))
 row("var_of_all", "nn.var(x, nil, { correction = 0 })", lambda x: x.var(correction=0), FINE)
 row("std_biased", "nn.std(x, { 0, 1 }, false, true)", lambda x: x.std((0, 1), unbiased=False, keepdim=True), matrix(MATRIX[2:4]))
 row("var_mean", "(nn.var_mean(x, 1))", lambda x: T().var_mean(x, 1)[0], matrix(MATRIX))
-row("std_mean", "select(2, nn.std_mean(x, 1))", lambda x: T().std_mean(x, 1)[1], matrix(MATRIX))
+row("std_mean", "select(2, nn.std_mean(x, 1))", lambda x: T().std_mean(x, 1)[1], matrix(FINITE))
 row("prod_of_all", "nn.prod(x)", lambda x: x.prod(), FINE)
 row("prod_of_zeros", "nn.prod(x)", lambda x: x.prod(), [0.0, 2, 3, 4, 5])
-row("cumprod", "nn.cumprod(x, 1)", lambda x: x.cumprod(1), matrix([m for m in MATRIX if inf not in m and -inf not in m]))
+row("cumprod", "nn.cumprod(x, 1)", lambda x: x.cumprod(1), matrix(FINITE))
 row("diff", "nn.diff(x, 2, 1)", lambda x: x.diff(2, 1), matrix(MATRIX))
 for NAME, P in ("2", 2), ("1", 1), ("3", 3), ("0", 0), ("half", 0.5), ("inf", inf), ("minus_inf", -inf):
-    row("norm_%s" % NAME, "nn.norm(x, %s, 1)" % str(P).replace("inf", "math.huge"), lambda x, p=P: T().norm(x, p, 1), matrix(MATRIX))
+    row("norm_%s" % NAME, "nn.norm(x, %s, 1)" % str(P).replace("inf", "math.huge"), lambda x, p=P: T().norm(x, p, 1), matrix(FINITE if P == 0.5 else MATRIX))
 row("norm_of_all", "nn.norm(x)", lambda x: x.norm(), FINE)
 row("dist", "nn.dist(x, y)", lambda x, y: T().dist(x, y), FINE, FINE[::-1])
 row("dist_of_equal", "nn.dist(x, y)", lambda x, y: T().dist(x, y), FINE, FINE)
 row("normalize", "nn.normalize(x)", lambda x: F().normalize(x), matrix(MATRIX))
-row("normalize_3", "nn.normalize(x, { p = 3, eps = 0.5 })", lambda x: F().normalize(x, 3, eps=0.5), matrix(MATRIX))
+row("normalize_3", "nn.normalize(x, { p = 3, eps = 0.5 })", lambda x: F().normalize(x, 3, eps=0.5), matrix(FINITE))
 row("cosine_similarity", "nn.cosine_similarity(x, y)", lambda x, y: F().cosine_similarity(x, y), matrix(MATRIX), matrix(OTHER))
-row("cosine_similarity_short", "nn.cosine_similarity(x, y, 0)", lambda x, y: F().cosine_similarity(x, y, 0), [6e-5, 8e-5], [6e-5, 8e-5])
+row("cosine_similarity_short", "nn.cosine_similarity(x, y, 0)", lambda x, y: F().cosine_similarity(x, y, 0), [6e-5, 8e-5], [6e-5, 8e-5], slack=1e-3)
 row("cosine_similarity_eps", "nn.cosine_similarity(x, y, { eps = 2 })", lambda x, y: F().cosine_similarity(x, y, eps=2), matrix(MATRIX), matrix(OTHER))
 row("pairwise_distance", "nn.pairwise_distance(x, y)", lambda x, y: F().pairwise_distance(x, y), matrix(MATRIX), matrix(OTHER))
-row("cdist", "nn.cdist(x, y)", lambda x, y: T().cdist(x, y), matrix(MATRIX[:6]), matrix(OTHER[:6]))
-row("cdist_1", "nn.cdist(x, y, 1)", lambda x, y: T().cdist(x, y, 1), matrix(MATRIX[:6]), matrix(OTHER[:6]))
-row("pdist", "nn.pdist(x)", lambda x: F().pdist(x), matrix(MATRIX[:6]))
+row("cdist", "nn.cdist(x, y)", lambda x, y: T().cdist(x, y), matrix(MATRIX[:6]), matrix(OTHER[:6]), ulps=8)
+row("cdist_1", "nn.cdist(x, y, 1)", lambda x, y: T().cdist(x, y, 1), matrix(MATRIX[:6]), matrix(OTHER[:6]), ulps=8)
+row("pdist", "nn.pdist(x)", lambda x: F().pdist(x), matrix(MATRIX[:6]), ulps=8)
 
 LOSSES = {  # options in Lua and in Python
     "l1_loss": "", "mse_loss": "", "smooth_l1_loss": "", "smooth_l1_loss ": "beta = 0.5", "huber_loss": "", "huber_loss ": "delta = 2", "binary_cross_entropy_with_logits": "",
@@ -145,7 +147,7 @@ for KEY, GIVEN in LOSSES.items():
     NAME, PYTHON = KEY.strip(), GIVEN.replace("true", "True").replace("false", "False").replace(" = ", "=")
     for REDUCTION, POINTS_ in ("none", PAIRS), ("mean", (FINE, FINE[::-1])), ("sum", (FINE, SIGNS)):
         row("%s%s_%s" % (NAME, KEY.count(" ") or "", REDUCTION), "nn.%s(x, y, { %s })" % (NAME, ", ".join(filter(None, ['reduction = "%s"' % REDUCTION, GIVEN]))),
-            eval("lambda x, y: F().%s(x, y%s, %s)" % (NAME, ".detach()" if NAME == "soft_margin_loss" else "", ", ".join(filter(None, ["reduction=%r" % REDUCTION, PYTHON])))), *POINTS_)
+            eval("lambda x, y: F().%s(x, y%s, %s)" % (NAME, ".detach()" if NAME == "soft_margin_loss" or "full" in GIVEN else "", ", ".join(filter(None, ["reduction=%r" % REDUCTION, PYTHON])))), *POINTS_, ulps=8, slack=1e-7)
 row("kl_div_batchmean", 'nn.kl_div(x, y, { reduction = "batchmean" })', lambda x, y: F().kl_div(x, y, reduction="batchmean"), matrix(MATRIX[:4]), matrix(OTHER[:4]))
 row("kl_div_of_zeros", "nn.kl_div(x, y)", lambda x, y: F().kl_div(x, y), [-1.0, -2], [0.0, 1])
 row("binary_cross_entropy", 'nn.binary_cross_entropy(x, y, { reduction = "none" })', lambda x, y: F().binary_cross_entropy(x, y, reduction="none"),
@@ -164,7 +166,7 @@ row("gaussian_nll_loss_full", "nn.gaussian_nll_loss(x, y, z, { full = true, eps 
 row("margin_ranking_loss", 'nn.margin_ranking_loss(x, y, z, { margin = 0.5, reduction = "none" })', lambda x, y, z: F().margin_ranking_loss(x, y, z, 0.5, reduction="none"),
     PAIRS[0], PAIRS[1], [(1.0, -1.0)[i % 2] for i in range(len(PAIRS[0]))])
 row("cosine_embedding_loss", 'nn.cosine_embedding_loss(x, y, z, { margin = 0.2, reduction = "none" })',
-    lambda x, y, z: F().cosine_embedding_loss(x, y, z.detach(), 0.2, reduction="none"), matrix(MATRIX), matrix(OTHER), [(1.0, -1.0)[i % 2] for i in range(len(MATRIX))])
+    lambda x, y, z: F().cosine_embedding_loss(x, y, z.detach(), 0.2, reduction="none"), matrix(MATRIX), matrix(OTHER), [(1.0, -1.0)[i % 2] for i in range(len(MATRIX))], slack=1e-6)
 row("triplet_margin_loss", 'nn.triplet_margin_loss(x, y, z, { reduction = "none" })', lambda x, y, z: F().triplet_margin_loss(x, y, z, reduction="none"),
     matrix(MATRIX), matrix(OTHER), matrix(OTHER[::-1]))
 row("triplet_margin_loss_swap", "nn.triplet_margin_loss(x, y, z, { swap = true, p = 1, margin = 9 })", lambda x, y, z: F().triplet_margin_loss(x, y, z, 9, 1, swap=True),

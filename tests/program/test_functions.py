@@ -99,7 +99,7 @@ def compare(dtype, want, binary, folder):
             lost = lost or nan
             for i, (x, s) in enumerate(zip(ours, said)):
                 n += 1
-                if all(v != v for v in s) and len(lost) == len(said) and lost[i]:
+                if all(v != v for v in s) and lost[i * len(lost) // len(said)]:
                     continue  # where the result is NaN, so is PyTorch's gradient
                 off, unit = apart(x, s, dtype)
                 at = [golden.rounded(v[i % len(v)], dtype) for _, v in operands.values()]

@@ -91,7 +91,7 @@ function nn.multilabel_soft_margin_loss(x, y, options)
 end
 function nn.soft_margin_loss(x, y, options)
   local o = read("nn.soft_margin_loss", "reduction", options, {})
-  return loss("soft_margin_loss", o, function(a, b) return nn.softplus(-b * a) end, x, y)
+  return loss("soft_margin_loss", o, function(a, b) return nn.log1p(nn.exp(-b * a)) end, x, y)
 end
 
 -- nn.kl_div: y (log y - x), x being logarithms. log_target: y is logarithms too. reduction = "batchmean": the sum over the

@@ -128,7 +128,7 @@ local function norm(x, p, dim, keepdim)
   if p == 2 or p == "fro" then return root(nn.sum(x * x, dim, keepdim)) end
   if p == math.huge then return nn.max(nn.abs(x), dim, keepdim) end
   if p == -math.huge then return nn.amin(nn.abs(x), dim, keepdim) end
-  if p == 0 then return nn.sum(nn.cast(nn.ne(x, 0), "fp32"), dim, keepdim) + nn.sum(x * 0, dim, keepdim) end
+  if p == 0 then return nn.sum(nn.cast(nn.ne(x, 0), "fp32"), dim, keepdim) end
   if p == 1 then return nn.sum(nn.abs(x), dim, keepdim) end
   local zero = nn.eq(x, 0)
   local sum = nn.sum(nn.where(zero, 0, nn.where(zero, 1, nn.abs(x)) ^ p), dim, keepdim)
