@@ -26,6 +26,8 @@
     X(nn_statistics, "lua/nn/statistics.lua")                                                                          \
     X(nn_matrices, "lua/nn/matrices.lua")                                                                              \
     X(nn_network, "lua/nn/network.lua")                                                                                \
+    X(nn_shapes, "lua/nn/shapes.lua")                                                                                  \
+    X(nn_layers, "lua/nn/layers.lua")                                                                                  \
     X(nn_attention, "lua/nn/attention.lua")                                                                            \
     X(nn_rope, "lua/nn/rope.lua")                                                                                      \
     X(nn_losses, "lua/nn/losses.lua")                                                                                  \

@@ -9,7 +9,8 @@ name      of the row
 lua       an expression of its operands x, y, z
 torch     the same
 operands  lists of numbers, a shape before them where they are no vector: POINTS; PAIRS where the function has two arguments; ROWS where it has dims
-ulps      how many units in the last place fp32 may differ; 16 bits: one
+ulps      how many units in the last place fp32 may differ
+narrow    how many 16 bits may: one, but for products, which are rounded before they are summed
 slack     what a number may differ by besides, where differences of nearly equal numbers are inherent
 skip      points at which the gradient is not compared: ours is finite, and PyTorch has NaN
 
@@ -24,7 +25,7 @@ import sys
 
 FILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "functions.safetensors")
 ROWS_ = {}
-Row = collections.namedtuple("Row", "lua torch operands ulps slack skip")
+Row = collections.namedtuple("Row", "lua torch operands ulps slack skip narrow")
 inf, nan = math.inf, math.nan
 MOST, LEAST = float.fromhex("0x1.fffffep127"), float.fromhex("0x1p-126")
 DTYPES = {"fp32": ("F32", 24, -126), "bf16": ("BF16", 8, -126), "fp16": ("F16", 11, -14)}  # digits, exponent of the smallest normal number
@@ -46,14 +47,14 @@ def matrix(rows):
     return (len(rows), len(rows[0])), [v for r in rows for v in r]
 
 
-def row(name, lua, torch, *operands, ulps=4, slack=0, skip=()):
+def row(name, lua, torch, *operands, ulps=4, slack=0, skip=(), narrow=1):
     assert name not in ROWS_, name
     arguments = [n for n, p in inspect.signature(torch).parameters.items() if p.default is p.empty]
     if not operands:
         operands = [POINTS] if len(arguments) == 1 else PAIRS
     operands = [o if isinstance(o, tuple) else ((len(o),), o) for o in operands]
     assert len(operands) == len(arguments), name
-    ROWS_[name] = Row(lua, torch, dict(zip(arguments, operands)), ulps, slack, skip)
+    ROWS_[name] = Row(lua, torch, dict(zip(arguments, operands)), ulps, slack, skip, narrow)
 
 
 def T():
@@ -119,7 +120,7 @@ for NAME in "amax amin nansum nanmean prod var std logsumexp any all count_nonze
 row("var_of_all", "nn.var(x, nil, { correction = 0 })", lambda x: x.var(correction=0), FINE)
 row("std_biased", "nn.std(x, { 0, 1 }, false, true)", lambda x: x.std((0, 1), unbiased=False, keepdim=True), matrix(MATRIX[2:4]))
 row("var_mean", "(nn.var_mean(x, 1))", lambda x: T().var_mean(x, 1)[0], matrix(MATRIX))
-row("std_mean", "select(2, nn.std_mean(x, 1))", lambda x: T().std_mean(x, 1)[1], matrix(FINITE))
+row("std_mean", "select(2, nn.std_mean(x, 1))", lambda x: T().std_mean(x, 1)[1], matrix(MATRIX[:4]))
 row("prod_of_all", "nn.prod(x)", lambda x: x.prod(), FINE)
 row("prod_of_zeros", "nn.prod(x)", lambda x: x.prod(), [0.0, 2, 3, 4, 5])
 row("cumprod", "nn.cumprod(x, 1)", lambda x: x.cumprod(1), matrix(FINITE))
@@ -172,6 +173,78 @@ row("triplet_margin_loss", 'nn.triplet_margin_loss(x, y, z, { reduction = "none"
 row("triplet_margin_loss_swap", "nn.triplet_margin_loss(x, y, z, { swap = true, p = 1, margin = 9 })", lambda x, y, z: F().triplet_margin_loss(x, y, z, 9, 1, swap=True),
     matrix(MATRIX[2:4]), matrix(OTHER[2:4]), matrix(OTHER[3:5]))
 
+# ── tensors, shapes and layers ───────────────────────────────────────────────────────────────────────────────────────────
+def some(*shape):
+    """Numbers without a pattern, some equal."""
+    return shape, [round(((i * 37 + 11) % 101 - 50) / 25, 2) if i % 5 else 0.5 for i in range(math.prod(shape))]
+
+
+def holds(name, lua, torch, *shapes, slack=2e-6, narrow=1):
+    row(name, lua, torch, *(some(*s) for s in shapes), slack=slack, narrow=narrow)
+
+
+holds("full_like", "nn.full_like(x, 0.3) * x", lambda x: T().full_like(x, 0.3) * x, (2, 3))
+holds("linspace", "nn.linspace(2, 3.5, 7) * x", lambda x: T().linspace(2, 3.5, 7, dtype=x.dtype) * x, (7,))
+holds("logspace", "nn.logspace(-1, 1, 5) * x", lambda x: T().logspace(-1, 1, 5, dtype=x.dtype) * x, (5,), slack=1e-5)
+holds("eye", "nn.eye(3, 4) * x", lambda x: T().eye(3, 4, dtype=x.dtype) * x, (3, 4))
+row("tril", "nn.tril(x)", lambda x: x.tril(), matrix(MATRIX))
+row("triu", "nn.triu(x, -1)", lambda x: x.triu(-1), matrix(MATRIX))
+holds("meshgrid", "nn.meshgrid(x, y)", lambda x, y: T().meshgrid(x, y, indexing="ij")[0], (3,), (4,))
+holds("movedim", "nn.movedim(x, { 0, 2 }, { -1, 0 })", lambda x: x.movedim((0, 2), (-1, 0)), (2, 3, 4))
+holds("unflatten", "nn.unflatten(x, 1, { 2, 3 })", lambda x: x.unflatten(1, (2, 3)), (2, 6))
+holds("narrow", "nn.narrow(x, 1, -4, 3)", lambda x: x.narrow(1, -4, 3), (2, 6))
+holds("select", "nn.select(x, 1, -2)", lambda x: x.select(1, -2), (2, 6))
+holds("unbind", "select(2, nn.unbind(x, 1))", lambda x: x.unbind(1)[1], (2, 3))
+holds("tensor_split", "nn.tensor_split(x, 4, 1)", lambda x: x.tensor_split(4, 1)[0], (2, 7))
+holds("tensor_split_at", "select(2, nn.tensor_split(x, { 2, 5 }, 1))", lambda x: x.tensor_split((2, 5), 1)[1], (2, 7))
+holds("hstack", "nn.hstack({ x, y })", lambda x, y: T().hstack((x, y)), (2, 3), (2, 2))
+holds("vstack", "nn.vstack({ x, y })", lambda x, y: T().vstack((x, y)), (3,), (3,))
+holds("dstack", "nn.dstack({ x, y })", lambda x, y: T().dstack((x, y)), (2, 3), (2, 3))
+holds("column_stack", "nn.column_stack({ x, y })", lambda x, y: T().column_stack((x, y)), (3,), (3,))
+holds("tile", "nn.tile(x, 2, 1, 3)", lambda x: x.tile(2, 1, 3), (2, 3))
+holds("repeat_interleave", "nn.repeat_interleave(x, 3, 1)", lambda x: x.repeat_interleave(3, 1), (2, 3))
+holds("roll", "nn.roll(x, { 1, -2 }, { 0, 1 })", lambda x: x.roll((1, -2), (0, 1)), (3, 4))
+holds("roll_all", "nn.roll(x, 5)", lambda x: x.roll(5), (3, 4))
+row("flip", "nn.flip(x, 0, 1)", lambda x: x.flip(0, 1), matrix(MATRIX))
+holds("fliplr", "nn.fliplr(x)", lambda x: x.fliplr(), (2, 3))
+holds("flipud", "nn.flipud(x)", lambda x: x.flipud(), (2, 3))
+holds("diagonal", "nn.diagonal(x, { offset = -1, dim1 = 1, dim2 = 2 })", lambda x: x.diagonal(-1, 1, 2), (2, 3, 4))
+row("diag", "nn.diag(x, 1)", lambda x: x.diag(1), matrix(MATRIX[:5]))
+holds("diag_embed", "nn.diag_embed(x, 1)", lambda x: x.diag_embed(1), (2, 3))
+holds("diag_embed_below", "nn.diag_embed(x, -2)", lambda x: x.diag_embed(-2), (2, 3))
+holds("diagflat", "nn.diagflat(x)", lambda x: x.diagflat(), (2, 2))
+holds("trace", "nn.trace(x)", lambda x: x.trace(), (3, 4))
+row("masked_fill", "nn.masked_fill(x, nn.gt(x, 0), -1e4)", lambda x: x.masked_fill(x > 0, -1e4))
+holds("bilinear", "nn.bilinear(x, y, z)", lambda x, y, z: F().bilinear(x, y, z), (2, 3), (2, 4), (5, 3, 4))
+holds("group_norm", "nn.group_norm(x, 2, y, y)", lambda x, y: F().group_norm(x, 2, y, y), (2, 4, 5), (4,))
+holds("instance_norm", "nn.instance_norm(x)", lambda x: F().instance_norm(x), (2, 3, 6))
+holds("local_response_norm", "nn.local_response_norm(x, 3, 0.5)", lambda x: F().local_response_norm(x, 3, 0.5), (2, 5, 2))
+holds("local_response_norm_even", "nn.local_response_norm(x, 2, { alpha = 0.3, k = 2 })", lambda x: F().local_response_norm(x, 2, 0.3, k=2), (2, 5, 2))
+holds("pad", "nn.pad(x, { 1, 2, 0, -1 }, \"constant\", 0.5)", lambda x: F().pad(x, (1, 2, 0, -1), value=0.5), (2, 3, 4))
+for NAME in "reflect replicate circular".split():
+    holds("pad_%s" % NAME, "nn.pad(x, { 2, 1, 1, 0 }, %r)" % NAME, lambda x, m=NAME: F().pad(x, (2, 1, 1, 0), mode=m), (2, 2, 3, 4))
+POOLED = {"1d": (2, 2, 9), "2d": (1, 2, 6, 7), "3d": (1, 1, 4, 5, 4)}
+for NAME, SHAPE in POOLED.items():
+    holds("max_pool%s" % NAME, "nn.max_pool%s(x, 3, 2, 1)" % NAME, lambda x, n=NAME: getattr(F(), "max_pool" + n)(x, 3, 2, 1), SHAPE)
+    holds("avg_pool%s" % NAME, "nn.avg_pool%s(x, 2)" % NAME, lambda x, n=NAME: getattr(F(), "avg_pool" + n)(x, 2), SHAPE)
+    holds("lp_pool%s" % NAME, "nn.lp_pool%s(x, 2, 2)" % NAME, lambda x, n=NAME: getattr(F(), "lp_pool" + n)(x, 2.0, 2), SHAPE)
+    for KIND in "avg", "max":
+        holds("adaptive_%s_pool%s" % (KIND, NAME), "nn.adaptive_%s_pool%s(x, 3)" % (KIND, NAME),
+              lambda x, f="adaptive_%s_pool%s" % (KIND, NAME): getattr(F(), f)(x, 3), SHAPE)
+row("max_pool_of_special", "nn.max_pool1d(x, 2)", lambda x: F().max_pool1d(x[None], 2)[0], matrix(MATRIX))
+holds("conv1d", "nn.conv1d(x, y, z, 2, 1)", lambda x, y, z: F().conv1d(x, y, z, 2, 1), (2, 3, 7), (4, 3, 3), (4,), slack=1e-5, narrow=32)
+holds("conv2d", "nn.conv2d(x, y, nil, { 1, 2 }, { 1, 0 }, { 2, 1 })", lambda x, y: F().conv2d(x, y, None, (1, 2), (1, 0), (2, 1)), (1, 2, 5, 6), (3, 2, 3, 2), slack=1e-5, narrow=32)
+holds("conv2d_groups", "nn.conv2d(x, y, z, 1, 1, 1, 2)", lambda x, y, z: F().conv2d(x, y, z, 1, 1, 1, 2), (1, 4, 4, 4), (6, 2, 3, 3), (6,), slack=1e-5, narrow=32)
+holds("conv3d", "nn.conv3d(x, y)", lambda x, y: F().conv3d(x, y), (1, 2, 3, 3, 4), (2, 2, 2, 2, 2), slack=1e-5, narrow=32)
+holds("unfold", "nn.unfold(x, { 2, 3 }, 1, 1, 2)", lambda x: F().unfold(x, (2, 3), 1, 1, 2), (2, 2, 4, 5))
+holds("pixel_shuffle", "nn.pixel_shuffle(x, 2)", lambda x: F().pixel_shuffle(x, 2), (2, 8, 2, 3))
+holds("pixel_unshuffle", "nn.pixel_unshuffle(x, 2)", lambda x: F().pixel_unshuffle(x, 2), (2, 2, 4, 6))
+holds("channel_shuffle", "nn.channel_shuffle(x, 2)", lambda x: F().channel_shuffle(x, 2), (2, 6, 3))
+holds("interpolate", "nn.interpolate(x, { scale_factor = 1.5 })", lambda x: F().interpolate(x, scale_factor=1.5), (1, 2, 4, 6))
+holds("interpolate_size", "nn.interpolate(x, { size = { 3, 5 } })", lambda x: F().interpolate(x, size=(3, 5)), (1, 2, 4, 6))
+holds("interpolate_bilinear", 'nn.interpolate(x, { size = { 7, 9 }, mode = "bilinear" })', lambda x: F().interpolate(x, size=(7, 9), mode="bilinear"), (1, 2, 4, 6))
+holds("interpolate_corners", 'nn.interpolate(x, { size = 8, mode = "linear", align_corners = true })', lambda x: F().interpolate(x, size=8, mode="linear", align_corners=True), (1, 2, 5))
+
 
 # ── files ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 def rounded(x, dtype):
@@ -201,7 +274,7 @@ def numbers(name, dtype, way):
     without vectors compute, or None where the row is no function of each element."""
     torch = T()
     kind = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[dtype]
-    _, f, operands, _, _, _ = ROWS_[name]
+    _, f, operands, *_ = ROWS_[name]
     shapes = [shape for shape, _ in operands.values()]
     x = [torch.tensor([rounded(v, dtype) for v in numbers], dtype=torch.float64 if way == "exact" else kind) for _, numbers in operands.values()]
     if way == "alone" and (len(set(shapes)) > 1 or len(shapes[0]) > 1 or f(*x).shape != shapes[0]):
