@@ -250,7 +250,8 @@ void grad_abs(Builder *b, Op *op, OpParts *d) {
     if (wanted(op->abs.a)) d->abs.a = build_two(b, OP_mul, d->abs.y, build_one(b, OP_sign, op->abs.a));
 }
 
-/* sign, floor, ...: zero, and not NULL: as in PyTorch, weight decay acts on a parameter that is used only through one. */
+/* sign, floor and the like: zero, and not NULL: as in PyTorch, weight decay acts on a parameter that is used only
+ * through one. */
 void grad_zero(Builder *b, Op *op, OpParts *d) {
     Value *a = op_operand(op);
     if (wanted(a)) *d->in = rule_zeros_like(b, a);

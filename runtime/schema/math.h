@@ -171,7 +171,7 @@ SC_FN real sc_expm1(real x) {
 SC_FN real sc_log1p(real x) {
     return log1p(x);
 }
-SC_FN real sc_exp2(real x) {
+SC_FN real sc_two_to(real x) {
     return exp2(x);
 }
 SC_FN real sc_log2(real x) {
@@ -541,7 +541,7 @@ SC_FN real sc_pow(real x, real y) {
     return (real)(w * sign);
 }
 
-SC_FN real sc_exp2(real x) {
+SC_FN real sc_two_to(real x) {
     return (real)sc_wide_exp2(x);
 }
 SC_FN real sc_log2(real x) {

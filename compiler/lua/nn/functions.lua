@@ -102,12 +102,14 @@ function nn.heaviside(x, values)
   return nn.detach(nn.where(nn.eq(x, 0), values, nn.cast(nn.gt(x, 0), x)))
 end
 
--- The larger and the smaller of two; a NaN counts as missing. As torch.NAME.
-for name, both in pairs { fmax = "maximum", fmin = "minimum" } do
-  nn[name] = function(x, y)
-    return in_fp32(function(a, b) return nn.where(nn.isnan(b), a, nn.where(nn.isnan(a), b, nn[both](a, b))) end, x, y)
-  end
+-- Of two, the one that is no NaN, or what f makes of both.
+local function of_numbers(f, x, y)
+  return in_fp32(function(a, b) return nn.where(nn.isnan(b), a, nn.where(nn.isnan(a), b, f(a, b))) end, x, y)
 end
+
+-- The larger and the smaller of two; a NaN counts as missing. As torch.NAME.
+function nn.fmax(x, y) return of_numbers(nn.maximum, x, y) end
+function nn.fmin(x, y) return of_numbers(nn.minimum, x, y) end
 
 -- x, at least low and at most high, as torch.NAME. low and high are numbers or tensors.
 function nn.clamp_min(x, low) return is_tensor(low) and nn.maximum(x, low) or nn.clamp(x, low) end

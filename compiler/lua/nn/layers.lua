@@ -4,7 +4,7 @@
 -- Relied on by: nn.lua, which makes the module of it.
 local prim = prim
 local nn, fail, describe, list_of, is_tensor = prim.nn, prim.refuse, prim.describe, prim.list_of, prim.is_tensor
-local in_fp32, need_tensor, need_size, options = prim.in_fp32, prim.need_tensor, prim.need_size, prim.take_options
+local in_fp32, need_tensor, need_size = prim.in_fp32, prim.need_tensor, prim.need_size
 
 -- ── more layers, as torch.nn.functional.NAME ─────────────────────────────────────────────────────────────────────────
 
@@ -58,7 +58,7 @@ end
 -- x [N,C,...] over (k + alpha mean of the squares of `size` neighbouring channels) ^ beta. alpha: 1e-4, beta: 0.75, k: 1.
 function nn.local_response_norm(x, size, alpha, beta, k)
   local n = need_size("local_response_norm", "size", size)
-  local a, b, c = options("nn.local_response_norm", "alpha beta k", { 1e-4, 0.75, 1 }, alpha, beta, k)
+  local a, b, c = prim.take_options("nn.local_response_norm", "alpha beta k", { 1e-4, 0.75, 1 }, alpha, beta, k)
   return in_fp32(function(v)
     local channels, sum = v:size(1), nil
     local squares = v * v
@@ -202,51 +202,67 @@ local function sum_of(list)
   return sum
 end
 
+local function max_pool(n, x, ...)
+  local given = { ... }
+  return in_fp32(function(a) return pool("max_pool" .. n .. "d", a, n, given, -math.huge, first_largest) end, x)
+end
+local function avg_pool(n, x, kernel_size, ...)
+  local what, given, volume = "avg_pool" .. n .. "d", { kernel_size, ... }, 1
+  for _, size in ipairs(for_each(what, "kernel_size", kernel_size, n)) do volume = volume * size end
+  return in_fp32(function(a) return pool(what, a, n, given, 0, sum_of) / volume end, x)
+end
+local function lp_pool(n, x, p, ...)
+  local given = { ... }
+  return in_fp32(function(a) return nn.relu(pool("lp_pool" .. n .. "d", a ^ p, n, given, 0, sum_of)) ^ (1 / p) end, x)
+end
+
 -- The largest element, the mean, or the norm (Σ x^p)^(1/p) of each window of the last one, two or three dimensions of x.
 -- kernel_size, stride (the kernel's size) and padding (0) are numbers, or lists with one for each dimension.
-for n = 1, 3 do
-  local max, avg, lp = "max_pool" .. n .. "d", "avg_pool" .. n .. "d", "lp_pool" .. n .. "d"
-  nn[max] = function(x, kernel_size, stride, padding)
-    return in_fp32(function(a) return pool(max, a, n, { kernel_size, stride, padding }, -math.huge, first_largest) end, x)
-  end
-  nn[avg] = function(x, kernel_size, stride, padding)
-    local volume = 1
-    for _, size in ipairs(for_each(avg, "kernel_size", kernel_size, n)) do volume = volume * size end
-    return in_fp32(function(a) return pool(avg, a, n, { kernel_size, stride, padding }, 0, sum_of) / volume end, x)
-  end
-  nn[lp] = function(x, p, kernel_size, stride)
-    return in_fp32(function(a) return nn.relu(pool(lp, a ^ p, n, { kernel_size, stride }, 0, sum_of)) ^ (1 / p) end, x)
-  end
+function nn.max_pool1d(x, kernel_size, stride, padding) return max_pool(1, x, kernel_size, stride, padding) end
+function nn.max_pool2d(x, kernel_size, stride, padding) return max_pool(2, x, kernel_size, stride, padding) end
+function nn.max_pool3d(x, kernel_size, stride, padding) return max_pool(3, x, kernel_size, stride, padding) end
+function nn.avg_pool1d(x, kernel_size, stride, padding) return avg_pool(1, x, kernel_size, stride, padding) end
+function nn.avg_pool2d(x, kernel_size, stride, padding) return avg_pool(2, x, kernel_size, stride, padding) end
+function nn.avg_pool3d(x, kernel_size, stride, padding) return avg_pool(3, x, kernel_size, stride, padding) end
+function nn.lp_pool1d(x, p, kernel_size, stride) return lp_pool(1, x, p, kernel_size, stride) end
+function nn.lp_pool2d(x, p, kernel_size, stride) return lp_pool(2, x, p, kernel_size, stride) end
+function nn.lp_pool3d(x, p, kernel_size, stride) return lp_pool(3, x, p, kernel_size, stride) end
+
+local function mean_along(x, k) return nn.mean(x, k, true) end
+
+-- The first of the largest along k, however many there are.
+local function first_largest_along(x, k)
+  local n, shape = x:size(k), {}
+  for d = 1, x.ndim do shape[d] = d == k + 1 and n or 1 end
+  local hit = nn.logical_or(nn.eq(x, nn.detach(nn.max(x, k, true))), nn.isnan(x))
+  local from_behind = nn.where(hit, nn.reshape(n - nn.arange(n), shape), 0)
+  return nn.sum(nn.where(nn.eq(from_behind, nn.max(from_behind, k, true)), x, 0), k, true)
+end
+
+local function adaptive_pool(kind, n, f, x, output_size)
+  local what = "adaptive_" .. kind .. "_pool" .. n .. "d"
+  local size = for_each(what, "output_size", output_size, n)
+  return in_fp32(function(a)
+    for i = n, 1, -1 do
+      local k, list = a.ndim - n + i - 1, {}
+      local length, count = a:size(k), size[i]
+      for w = 0, count - 1 do
+        list[w + 1] = f(nn.slice(a, k, w * length // count, ((w + 1) * length + count - 1) // count), k)
+      end
+      a = prim.join(list, k)
+    end
+    return a
+  end, need_tensor(what, x))
 end
 
 -- The mean and the largest of as many windows as output_size says, of the last one, two or three dimensions of x.
 -- output_size is a number, or a list with one for each dimension.
-for n = 1, 3 do
-  for kind, f in pairs { avg = function(piece, k) return nn.mean(piece, k, true) end, max = function(piece, k)
-    local i, shape = piece:size(k), {}
-    for d = 1, piece.ndim do shape[d] = d == k + 1 and i or 1 end
-    local most = nn.detach(nn.max(piece, k, true))
-    local back = nn.reshape(i - nn.arange(i), shape) -- the first has the largest
-    local hit = nn.where(nn.logical_or(nn.eq(piece, most), nn.isnan(piece)), back, 0)
-    return nn.sum(nn.where(nn.eq(hit, nn.max(hit, k, true)), piece, 0), k, true)
-  end } do
-    local what = "adaptive_" .. kind .. "_pool" .. n .. "d"
-    nn[what] = function(x, output_size)
-      local size = for_each(what, "output_size", output_size, n)
-      return in_fp32(function(a)
-        for i = n, 1, -1 do
-          local k, list = a.ndim - n + i - 1, {}
-          local length, count = a:size(k), size[i]
-          for w = 0, count - 1 do
-            list[w + 1] = f(nn.slice(a, k, w * length // count, ((w + 1) * length + count - 1) // count), k)
-          end
-          a = prim.join(list, k)
-        end
-        return a
-      end, need_tensor(what, x))
-    end
-  end
-end
+function nn.adaptive_avg_pool1d(x, output_size) return adaptive_pool("avg", 1, mean_along, x, output_size) end
+function nn.adaptive_avg_pool2d(x, output_size) return adaptive_pool("avg", 2, mean_along, x, output_size) end
+function nn.adaptive_avg_pool3d(x, output_size) return adaptive_pool("avg", 3, mean_along, x, output_size) end
+function nn.adaptive_max_pool1d(x, output_size) return adaptive_pool("max", 1, first_largest_along, x, output_size) end
+function nn.adaptive_max_pool2d(x, output_size) return adaptive_pool("max", 2, first_largest_along, x, output_size) end
+function nn.adaptive_max_pool3d(x, output_size) return adaptive_pool("max", 3, first_largest_along, x, output_size) end
 
 -- The windows of the last n dimensions of x: a tensor for each place in a window, the last dimension's places first.
 local function windows(what, x, n, size, stride, dilation)
@@ -277,29 +293,37 @@ function nn.unfold(x, kernel_size, dilation, padding, stride)
   return nn.flatten(nn.flatten(y, 3), 1, 2)
 end
 
+local function convolution(n, x, weight, bias, stride, padding, dilation, groups)
+  local what = "conv" .. n .. "d"
+  local steps, apart = for_each(what, "stride", stride, n, 1), for_each(what, "dilation", dilation, n, 1)
+  local out, size, g = need_tensor(what, weight):size(0), {}, need_size(what, "groups", groups or 1)
+  for i = 1, n do size[i] = weight.shape[i + 2] end
+  if need_tensor(what, x).ndim ~= n + 2 or weight.ndim ~= n + 2 or x:size(1) ~= g * weight:size(1) or out % g ~= 0 then
+    fail(nil, "%s: x %s must be [N,C,...] with the C channels of the weight %s, [out, C / %d, kernel...]", what, tostring(x), tostring(weight), g)
+  end
+  local all = patches(what, x, n, size, steps, for_each(what, "padding", padding, n, 0), apart)
+  all = nn.movedim(all, { 1, 2 }, { -2, -1 }) -- [N,...,C,places]
+  local rows, results = nn.reshape(weight, out, -1), {}
+  local function of_group(v, k, i)
+    local each = v:size(k) // g
+    return g == 1 and v or nn.slice(v, k, (i - 1) * each, i * each)
+  end
+  for i = 1, g do
+    results[i] = nn.linear(nn.flatten(of_group(all, n + 1, i), -2, -1), of_group(rows, 0, i), bias and of_group(bias, 0, i))
+  end
+  return nn.movedim(prim.join(results, n + 1), -1, 1)
+end
+
 -- The convolution of x [N,C,...] with weight [out, C / groups, kernel...] plus bias [out], which may be nil: patches times
 -- the weight. stride: 1, padding: 0, dilation: 1, groups: 1.
-for n = 1, 3 do
-  local what = "conv" .. n .. "d"
-  nn[what] = function(x, weight, bias, stride, padding, dilation, groups)
-    local steps, apart = for_each(what, "stride", stride, n, 1), for_each(what, "dilation", dilation, n, 1)
-    local out, size, g = need_tensor(what, weight):size(0), {}, need_size(what, "groups", groups or 1)
-    for i = 1, n do size[i] = weight.shape[i + 2] end
-    if need_tensor(what, x).ndim ~= n + 2 or weight.ndim ~= n + 2 or x:size(1) ~= g * weight:size(1) or out % g ~= 0 then
-      fail(nil, "%s: x %s must be [N,C,...] with the C channels of the weight %s, [out, C / %d, kernel...]", what, tostring(x), tostring(weight), g)
-    end
-    local all = patches(what, x, n, size, steps, for_each(what, "padding", padding, n, 0), apart)
-    all = nn.movedim(all, { 1, 2 }, { -2, -1 }) -- [N,...,C,places]
-    local rows, results = nn.reshape(weight, out, -1), {}
-    local function of_group(v, k, i)
-      local each = v:size(k) // g
-      return g == 1 and v or nn.slice(v, k, (i - 1) * each, i * each)
-    end
-    for i = 1, g do
-      results[i] = nn.linear(nn.flatten(of_group(all, n + 1, i), -2, -1), of_group(rows, 0, i), bias and of_group(bias, 0, i))
-    end
-    return nn.movedim(prim.join(results, n + 1), -1, 1)
-  end
+function nn.conv1d(x, weight, bias, stride, padding, dilation, groups)
+  return convolution(1, x, weight, bias, stride, padding, dilation, groups)
+end
+function nn.conv2d(x, weight, bias, stride, padding, dilation, groups)
+  return convolution(2, x, weight, bias, stride, padding, dilation, groups)
+end
+function nn.conv3d(x, weight, bias, stride, padding, dilation, groups)
+  return convolution(3, x, weight, bias, stride, padding, dilation, groups)
 end
 
 -- ── pixels ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -330,8 +354,8 @@ end
 -- x [N,C,...] with other sizes: of the list or number `size`, or scale_factor times the old ones. mode: "nearest" (the
 -- default), or "linear", "bilinear" or "trilinear", all the same, between neighbours; with align_corners from corner to
 -- corner.
-function nn.interpolate(x, options_)
-  local o, n = options_ or {}, need_tensor("interpolate", x).ndim - 2
+function nn.interpolate(x, options)
+  local o, n = options or {}, need_tensor("interpolate", x).ndim - 2
   prim.check_keys("nn.interpolate", o, "size scale_factor mode align_corners")
   local mode = o.mode or "nearest"
   if mode ~= "nearest" and mode ~= "linear" and mode ~= "bilinear" and mode ~= "trilinear" then

@@ -36,14 +36,15 @@ function nn.eye(n, m, dtype)
   return nn.cast(nn.eq(nn.unsqueeze(nn.arange(rows), 1), nn.arange(columns)), dtype or "fp32")
 end
 
--- x where the column is at most (tril) or at least (triu) the row plus `diagonal` (0), else 0, as torch.NAME.
-for name, holds in pairs { tril = "le", triu = "ge" } do
-  nn[name] = function(x, diagonal)
-    local offset = options("nn." .. name, "diagonal", { 0 }, diagonal)
-    local n, m = x:size(dim_of(name, x, -2)), x:size(-1)
-    return nn.where(nn[holds](nn.arange(m), nn.unsqueeze(nn.arange(n), 1) + offset), x, 0)
-  end
+-- x where the column and the row plus offset compare as `holds` says, else 0.
+local function triangle(what, holds, x, offset)
+  local n, m = x:size(dim_of(what, x, -2)), x:size(-1)
+  return nn.where(holds(nn.arange(m), nn.unsqueeze(nn.arange(n), 1) + offset), x, 0)
 end
+
+-- x where the column is at most (tril) or at least (triu) the row plus `diagonal` (0), else 0, as torch.NAME.
+function nn.tril(x, diagonal) return triangle("tril", nn.le, x, options("nn.tril", "diagonal", { 0 }, diagonal)) end
+function nn.triu(x, diagonal) return triangle("triu", nn.ge, x, options("nn.triu", "diagonal", { 0 }, diagonal)) end
 
 -- Each vector along its own dimension, all of one shape, as torch.meshgrid with indexing = "ij". As many results as
 -- vectors.
