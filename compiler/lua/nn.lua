@@ -9,7 +9,13 @@ local nn, method = prim.nn, {}
 -- ── methods of tensors: x:name(...) is nn.name(x, ...) ───────────────────────────────────────────────────────────────
 
 for _, name in ipairs { "abs", "add", "cast", "chunk", "clamp", "detach", "div", "exp", "expand", "flatten", "log", "max", "mean", "mul", "permute", "pow", "reshape", "rsqrt",
-  "sigmoid", "sign", "slice", "softmax", "split", "sqrt", "squeeze", "sub", "sum", "tanh", "topk", "transpose", "unsqueeze", "view", "matmul", "lt", "le", "gt", "ge", "eq", "ne" } do
+  "sigmoid", "sign", "slice", "softmax", "split", "sqrt", "squeeze", "sub", "sum", "tanh", "topk", "transpose", "unsqueeze", "view", "matmul", "lt", "le", "gt", "ge", "eq", "ne",
+  "acos", "acosh", "addcdiv", "addcmul", "adjoint", "all", "allclose", "amax", "amin", "aminmax", "any", "asin", "asinh", "atan", "atan2", "atanh", "ceil", "clamp_max", "clamp_min",
+  "clone", "cos", "cosh", "count_nonzero", "cumprod", "deg2rad", "diag", "diag_embed", "diagflat", "diagonal", "diff", "dist", "dsplit", "equal", "erf", "erfc", "exp2", "expm1", "flip",
+  "fliplr", "flipud", "floor", "floor_divide", "fmax", "fmin", "fmod", "frac", "heaviside", "hsplit", "hypot", "isclose", "isfinite", "isinf", "isnan", "isneginf", "isposinf", "lerp",
+  "log10", "log1p", "log2", "logaddexp", "logical_and", "logical_not", "logical_or", "logical_xor", "logit", "logsumexp", "masked_fill", "maximum", "min", "minimum", "movedim", "nan_to_num",
+  "nanmean", "nansum", "narrow", "neg", "norm", "numel", "positive", "prelu", "prod", "rad2deg", "reciprocal", "relu", "remainder", "repeat_interleave", "roll", "round", "select", "sin",
+  "sinc", "sinh", "square", "std", "t", "tan", "tensor_split", "tile", "trace", "tril", "triu", "trunc", "unbind", "unflatten", "var", "vsplit", "xlogy" } do
   method[name] = nn[name]
 end
 

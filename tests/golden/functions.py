@@ -24,7 +24,7 @@ import struct
 import sys
 
 FILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "functions.safetensors")
-ROWS_ = {}
+FUNCTIONS = {}
 Row = collections.namedtuple("Row", "lua torch operands ulps slack skip narrow")
 inf, nan = math.inf, math.nan
 MOST, LEAST = float.fromhex("0x1.fffffep127"), float.fromhex("0x1p-126")
@@ -48,13 +48,13 @@ def matrix(rows):
 
 
 def row(name, lua, torch, *operands, ulps=4, slack=0, skip=(), narrow=1):
-    assert name not in ROWS_, name
+    assert name not in FUNCTIONS, name
     arguments = [n for n, p in inspect.signature(torch).parameters.items() if p.default is p.empty]
     if not operands:
         operands = [POINTS] if len(arguments) == 1 else PAIRS
     operands = [o if isinstance(o, tuple) else ((len(o),), o) for o in operands]
     assert len(operands) == len(arguments), name
-    ROWS_[name] = Row(lua, torch, dict(zip(arguments, operands)), ulps, slack, skip, narrow)
+    FUNCTIONS[name] = Row(lua, torch, dict(zip(arguments, operands)), ulps, slack, skip, narrow)
 
 
 def T():
@@ -215,6 +215,13 @@ holds("diag_embed_below", "nn.diag_embed(x, -2)", lambda x: x.diag_embed(-2), (2
 holds("diagflat", "nn.diagflat(x)", lambda x: x.diagflat(), (2, 2))
 holds("trace", "nn.trace(x)", lambda x: x.trace(), (3, 4))
 row("masked_fill", "nn.masked_fill(x, nn.gt(x, 0), -1e4)", lambda x: x.masked_fill(x > 0, -1e4))
+holds("bmm", "nn.bmm(x, y)", lambda x, y: T().bmm(x, y), (2, 3, 4), (2, 4, 2), narrow=2)
+holds("chain_matmul", "nn.chain_matmul(x, y, z)", lambda x, y, z: T().chain_matmul(x, y, z), (2, 3), (3, 4), (4, 2), narrow=32)
+holds("mv", "nn.mv(x, y)", lambda x, y: T().mv(x, y), (3, 4), (4,), narrow=2)
+holds("dot", "nn.dot(x, y)", lambda x, y: T().dot(x, y), (7,), (7,))
+holds("outer", "nn.outer(x, y)", lambda x, y: T().outer(x, y), (3,), (4,))
+holds("inner", "nn.inner(x, y)", lambda x, y: T().inner(x, y), (2, 3), (4, 3), narrow=2)
+holds("kron", "nn.kron(x, y)", lambda x, y: T().kron(x, y), (2, 3), (3, 2), narrow=2)
 holds("bilinear", "nn.bilinear(x, y, z)", lambda x, y, z: F().bilinear(x, y, z), (2, 3), (2, 4), (5, 3, 4))
 holds("group_norm", "nn.group_norm(x, 2, y, y)", lambda x, y: F().group_norm(x, 2, y, y), (2, 4, 5), (4,))
 holds("instance_norm", "nn.instance_norm(x)", lambda x: F().instance_norm(x), (2, 3, 6))
@@ -274,7 +281,7 @@ def numbers(name, dtype, way):
     without vectors compute, or None where the row is no function of each element."""
     torch = T()
     kind = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[dtype]
-    _, f, operands, *_ = ROWS_[name]
+    _, f, operands, *_ = FUNCTIONS[name]
     shapes = [shape for shape, _ in operands.values()]
     x = [torch.tensor([rounded(v, dtype) for v in numbers], dtype=torch.float64 if way == "exact" else kind) for _, numbers in operands.values()]
     if way == "alone" and (len(set(shapes)) > 1 or len(shapes[0]) > 1 or f(*x).shape != shapes[0]):
@@ -305,7 +312,7 @@ def make():
     sys.path.append(os.path.join(os.path.dirname(os.path.dirname(FILE)), "program"))
     import harness
     tensors = {}
-    for name in ROWS_:
+    for name in FUNCTIONS:
         for dtype, (kind, _, _) in DTYPES.items():
             try:
                 own = numbers(name, dtype, "own")
@@ -318,7 +325,7 @@ def make():
                     if any(differ(a, b, dtype) for a, b in zip(values, own[key][1])):
                         tensors["%s.%s.%s.%s" % (name, dtype, key, way)] = (kind, shape, packed(values, dtype))
     harness.write_safetensors(FILE, tensors)
-    print("%d rows, %d tensors, %d bytes" % (len(ROWS_), len(tensors), os.path.getsize(FILE)))
+    print("%d rows, %d tensors, %d bytes" % (len(FUNCTIONS), len(tensors), os.path.getsize(FILE)))
 
 
 if __name__ == "__main__":

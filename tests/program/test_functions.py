@@ -49,11 +49,11 @@ def listed(numbers):
 
 def model_text(want):
     rows = []
-    for name, (lua, _, operands, *_) in golden.ROWS_.items():
+    for name, (lua, _, operands, *_) in golden.FUNCTIONS.items():
         shape = want["%s.fp32.result" % name][1] or [1]
         rows.append(ROW % {"name": name, "lua": lua, "shape": listed(shape), "names": ", ".join(operands), "values": ", ".join("self." + n for n in operands),
                            "parameters": "\n".join("  m.%s = nn.parameter({ %s })" % (n, listed(s)) for n, (s, _) in operands.items())})
-    return MODEL % ("\n".join(rows), ", ".join('"%s"' % n for n in golden.ROWS_))
+    return MODEL % ("\n".join(rows), ", ".join('"%s"' % n for n in golden.FUNCTIONS))
 
 
 def step(x, dtype):
@@ -74,7 +74,7 @@ def apart(x, said, dtype):
 def compare(dtype, want, binary, folder):
     start, grads = os.path.join(folder, "start.safetensors"), os.path.join(folder, "grads.safetensors")
     tensors = {}
-    for name, (_, _, operands, *_) in golden.ROWS_.items():
+    for name, (_, _, operands, *_) in golden.FUNCTIONS.items():
         for n, (shape, numbers) in operands.items():
             tensors["%s.%s" % (name, n)] = ("F32", list(shape), struct.pack("<%df" % len(numbers), *(golden.rounded(v, dtype) for v in numbers)))
         shape = want["%s.fp32.result" % name][1] or [1]
@@ -86,7 +86,7 @@ def compare(dtype, want, binary, folder):
         f.write(struct.pack("<f", 0))
     train(binary, "--data", "-", "--steps", "1", "--weights", start, "--allow-nan", "--dump", "*.grad", "--at-step", "1", "-o", grads, records=records)
     found, wrong, n, worst = read_safetensors(grads), [], 0, (0, "")
-    for name, (_, _, operands, ulps, slack, skip, narrow) in golden.ROWS_.items():
+    for name, (_, _, operands, ulps, slack, skip, narrow) in golden.FUNCTIONS.items():
         lost, most = None, ulps if dtype == "fp32" else narrow
         for key in "result", *operands:
             tensor = "%s.%s.%s" % (name, dtype, key)
@@ -116,7 +116,7 @@ def compare(dtype, want, binary, folder):
 
 def test_functions_are_pytorchs():
     want = read_safetensors(golden.FILE)
-    missing = {n for n in golden.ROWS_ if "%s.fp32.result" % n not in want}
+    missing = {n for n in golden.FUNCTIONS if "%s.fp32.result" % n not in want}
     check(not missing, "no numbers of %s: run tests/golden/functions.py" % ", ".join(sorted(missing)))
 
     def write(folder):

@@ -32,9 +32,13 @@ function nn.gelu(x, approximate)
 end
 
 -- Arithmetic on two tensors, or on a tensor and a number, as torch.NAME. The operators + - * / ^ mean the same. Shapes
--- broadcast and dtypes are promoted as in PyTorch. pow takes at most one tensor.
-for _, name in ipairs { "add", "sub", "mul", "div", "pow" } do
+-- broadcast and dtypes are promoted as in PyTorch.
+for _, name in ipairs { "add", "sub", "mul", "div" } do
   nn[name] = function(a, b) return prim.arithmetic(name, a, b) end
+end
+function nn.pow(a, b)
+  local function power(x, y) return prim.arithmetic("pow", x, y) end
+  return is_tensor(b) and prim.in_fp32(power, a, b) or power(a, b)
 end
 
 -- Comparisons (the result is bool) and the larger or smaller of two, element by element, as torch.NAME. a and b are
