@@ -82,10 +82,8 @@ end
 
 -- ── more products, as torch.NAME ─────────────────────────────────────────────────────────────────────────────────────
 
--- nn.mm, nn.bmm, nn.chain_matmul: matrices by matrices, batches of them, several in a row.
--- nn.mv, nn.dot, nn.outer: a matrix by a vector, the sum of the products of two vectors, all products of two.
--- nn.inner: the products of the rows of a with the rows of b.
--- nn.kron: b times each element of a, of matrices.
+-- Matrices by matrices, batches of them, several in a row; a matrix by a vector; the sum of the products of two vectors, all
+-- products of two; the products of the rows of a with the rows of b; b times each element of a, of matrices.
 function nn.mm(a, b) return product(a, b) end
 function nn.bmm(a, b) return product(a, b) end
 function nn.chain_matmul(first, ...)

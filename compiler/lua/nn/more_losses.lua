@@ -40,15 +40,13 @@ end
 -- A loss times the weight, where there is one.
 local function weighted(x, weight) return weight and x * nn.cast(weight, x) or x end
 
--- Of all these losses the option reduction is "mean" (the default), "sum" or "none" (each element's loss).
--- nn.l1_loss: |x - y|.
--- nn.mse_loss: (x - y)², of two tensors of one shape.
--- nn.smooth_l1_loss: (x - y)² / 2 beta up to |x - y| = beta (1), |x - y| - beta / 2 beyond.
--- nn.huber_loss: (x - y)² / 2 up to |x - y| = delta (1), delta (|x - y| - delta / 2) beyond.
+-- |x - y|. Of this and all losses that follow, reduction is "mean" (the default), "sum" or "none": each element's loss.
 function nn.l1_loss(x, y, options)
   local o = read("nn.l1_loss", "reduction", options, {})
   return loss("l1_loss", o, function(a, b) return nn.abs(a - b) end, x, y)
 end
+
+-- (x - y)², of two tensors of one shape.
 function nn.mse_loss(x, y, options)
   local o = read("nn.mse_loss", "reduction", options, {})
   if not prim.same_sizes(need_tensor("mse_loss", x).shape, need_tensor("mse_loss", y).shape) then
@@ -56,25 +54,28 @@ function nn.mse_loss(x, y, options)
   end
   return loss("mse_loss", o, function(a, b) return nn.square(a - b) end, x, y)
 end
+
+-- (x - y)² / 2 beta up to |x - y| = beta (1), |x - y| - beta / 2 beyond.
 function nn.smooth_l1_loss(x, y, options)
   local o = read("nn.smooth_l1_loss", "reduction beta", options, { beta = 1 })
   if o.beta == 0 then return nn.l1_loss(x, y, { reduction = o.reduction }) end
   return loss("smooth_l1_loss", o, function(a, b) return op("huber", { a = a - b, x = o.beta }) / o.beta end, x, y)
 end
+
+-- (x - y)² / 2 up to |x - y| = delta (1), delta (|x - y| - delta / 2) beyond.
 function nn.huber_loss(x, y, options)
   local o = read("nn.huber_loss", "reduction delta", options, { delta = 1 })
   return loss("huber_loss", o, function(a, b) return (op("huber", { a = a - b, x = o.delta })) end, x, y)
 end
 
--- nn.binary_cross_entropy: -(y log x + (1 - y) log(1 - x)) of probabilities x, logarithms being at least -100. weight: of
+-- -(y log x + (1 - y) log(1 - x)) of probabilities x, logarithms being at least -100. weight: of
 -- each element.
--- nn.binary_cross_entropy_with_logits: the same of logits x. pos_weight: of the positive part, for each class.
--- nn.multilabel_soft_margin_loss: that of logits x [...,C] and labels y, its mean over the classes. weight: of each class.
--- nn.soft_margin_loss: log(1 + e^(-y x)), y being -1 or 1.
 function nn.binary_cross_entropy(x, y, options)
   local o = read("nn.binary_cross_entropy", "reduction weight", options, {})
   return loss("binary_cross_entropy", o, function(a, b) return weighted(prim.pointwise("bce", a, b), o.weight) end, x, y)
 end
+
+-- The same of logits x. pos_weight: of the positive part, for each class.
 function nn.binary_cross_entropy_with_logits(x, y, options)
   local o = read("nn.binary_cross_entropy_with_logits", "reduction weight pos_weight", options, {})
   return loss("binary_cross_entropy_with_logits", o, function(a, b)
@@ -83,18 +84,22 @@ function nn.binary_cross_entropy_with_logits(x, y, options)
     return weighted((1 - b) * a - log, o.weight)
   end, x, y)
 end
+
+-- That of logits x [...,C] and labels y, its mean over the classes. weight: of each class.
 function nn.multilabel_soft_margin_loss(x, y, options)
   local o = read("nn.multilabel_soft_margin_loss", "reduction weight", options, {})
   return loss("multilabel_soft_margin_loss", o, function(a, b)
     return nn.mean(weighted(-(b * nn.logsigmoid(a) + (1 - b) * nn.logsigmoid(-a)), o.weight), -1)
   end, x, y)
 end
+
+-- log(1 + e^(-y x)), y being -1 or 1.
 function nn.soft_margin_loss(x, y, options)
   local o = read("nn.soft_margin_loss", "reduction", options, {})
   return loss("soft_margin_loss", o, function(a, b) return nn.log1p(nn.exp(-b * a)) end, x, y)
 end
 
--- nn.kl_div: y (log y - x), x being logarithms. log_target: y is logarithms too. reduction = "batchmean": the sum over the
+-- y (log y - x), x being logarithms. log_target: y is logarithms too. reduction = "batchmean": the sum over the
 -- size of the batch.
 function nn.kl_div(x, y, options)
   local o = read("nn.kl_div", "reduction log_target", options, { log_target = false })
@@ -106,7 +111,7 @@ function nn.kl_div(x, y, options)
   end, x, y)
 end
 
--- nn.poisson_nll_loss: e^x - y x, or x - y log(x + eps) where log_input (true) is false. full: with Stirling's approximation.
+-- e^x - y x, or x - y log(x + eps) where log_input (true) is false. full: with Stirling's approximation.
 -- eps: 1e-8.
 function nn.poisson_nll_loss(x, y, options)
   local o = read("nn.poisson_nll_loss", "reduction log_input full eps", options, { log_input = true, full = false, eps = 1e-8 })
@@ -119,7 +124,7 @@ function nn.poisson_nll_loss(x, y, options)
   end, x, y)
 end
 
--- nn.gaussian_nll_loss: (log var + (x - y)² / var) / 2, var being at least eps (1e-6). full: with log(2π) / 2.
+-- (log var + (x - y)² / var) / 2, var being at least eps (1e-6). full: with log(2π) / 2.
 function nn.gaussian_nll_loss(x, y, var, options)
   local o = read("nn.gaussian_nll_loss", "reduction full eps", options, { full = false, eps = 1e-6 })
   return loss("gaussian_nll_loss", o, function(a, b, v)
@@ -130,20 +135,22 @@ function nn.gaussian_nll_loss(x, y, var, options)
   end, x, y, var)
 end
 
--- nn.hinge_embedding_loss: x where y is 1, max(0, margin - x) where it is -1. margin: 1.
--- nn.margin_ranking_loss: max(0, margin - y (x1 - x2)). margin: 0.
--- nn.cosine_embedding_loss: of vectors in the last dimension, 1 - cos where y is 1, max(0, cos - margin) where it is -1.
--- margin: 0.
+-- x where y is 1, max(0, margin - x) where it is -1. margin: 1.
 function nn.hinge_embedding_loss(x, y, options)
   local o = read("nn.hinge_embedding_loss", "reduction margin", options, { margin = 1 })
   return loss("hinge_embedding_loss", o, function(a, b)
     return nn.where(nn.ne(b, 1), nn.clamp(o.margin - a, 0), 0) + nn.where(nn.ne(b, -1), a, 0)
   end, x, y)
 end
+
+-- max(0, margin - y (x1 - x2)). margin: 0.
 function nn.margin_ranking_loss(x1, x2, y, options)
   local o = read("nn.margin_ranking_loss", "reduction margin", options, { margin = 0 })
   return loss("margin_ranking_loss", o, function(a, b, c) return nn.clamp(o.margin - c * (a - b), 0) end, x1, x2, y)
 end
+
+-- Of vectors in the last dimension, 1 - cos where y is 1, max(0, cos - margin) where it is -1.
+-- margin: 0.
 function nn.cosine_embedding_loss(x1, x2, y, options)
   local o = read("nn.cosine_embedding_loss", "reduction margin", options, { margin = 0 })
   return loss("cosine_embedding_loss", o, function(a, b, c)
