@@ -238,6 +238,17 @@ case("cast", x=(4, 6), y=(4, 6), smooth=False, lua='nn.cast(nn.cast(x, "bf16"), 
 case("extremes", x=(4, 6), y=(4, 6), large=WIDE, lua="nn.maximum(x, y) * nn.minimum(x, y)", torch=lambda x, y: T().maximum(x, y) * T().minimum(x, y))
 case("where", x=(4, 6), y=(4, 6), large=WIDE, lua="nn.where(nn.lt(x, y), x * x, y * 3)", torch=lambda x, y: T().where(x < y, x * x, y * 3))
 case("broadcast", x=(2, 3, 4), y=(4,), z=(3, 1), large={"x": (5, 30, 170), "y": (170,), "z": (30, 1)}, lua="x * y + z", torch=lambda x, y, z: x * y + z)
+# beside PyTorch's numbers in golden/functions.py
+case("exponentials", x=(4, 6), large=WIDE, lua="return nn.expm1(x), nn.exp2(x), nn.sinh(x), nn.cosh(x), nn.asinh(x), nn.erf(x), nn.erfc(x)")
+case("angles", x=(4, 6), large=WIDE, lua="return nn.sin(x), nn.cos(x), nn.tan(x * 0.3), nn.atan(x)")
+case("logarithms", p=positive(4, 6), large=WIDE, lua="return nn.log1p(p), nn.log2(p), nn.log10(p), nn.acosh(p + 1)")
+case("arcs", p=positive(4, 6), large=WIDE, lua="p = p * 0.4\nreturn nn.asin(p), nn.acos(p), nn.atanh(p), nn.logit(p)")
+case("activations", x=(4, 6), large=WIDE,
+     lua="return nn.mish(x), nn.logsigmoid(x), nn.hardswish(x), nn.hardsigmoid(x), nn.elu(x, 1.3), nn.leaky_relu(x), nn.softplus(x, 2)")
+case("shrinking", x=(4, 6), large=WIDE, lua="return nn.hardshrink(x, 0.2) + nn.softshrink(x, 0.3), nn.threshold(x, 0.1, 2), nn.huber_loss(x, x * 0.5, { delta = 0.2 })")
+case("of_two", x=(4, 6), p=positive(4, 6), large=WIDE, lua="return nn.pow(p, x), nn.atan2(x, p), nn.hypot(x, p), nn.logaddexp(x, p), nn.xlogy(x, p)")
+case("of_two_apart", x=(4, 6), p=positive(4, 6), lua="return nn.fmod(x, p), nn.binary_cross_entropy(p * 0.4, x)")
+case("whole", x=(4, 6), lua="nn.floor(x) * x + nn.ceil(x) * nn.trunc(x) * x + nn.round(x) * x")
 
 # ── reductions and views ─────────────────────────────────────────────────────────────────────────────────────────────────
 CUBE = {"x": (5, 30, 170)}

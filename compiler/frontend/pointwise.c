@@ -134,7 +134,7 @@ static int finish(lua_State *L, int first, Value *v) {
 
 /* ── arithmetic with numbers ────────────────────────────────────────────────────────────────────────────────────────
  */
-static Value *power(lua_State *L, Builder *b, const Operands *o) {
+static Value *power(lua_State *L, Builder *b, Operands *o) {
     if (!o->v[1]) {
         double n = o->number[1];
         if (n == 1) return o->v[0];
@@ -144,9 +144,8 @@ static Value *power(lua_State *L, Builder *b, const Operands *o) {
         if (n == -1) return build_scalar(b, OP_rdiv_scalar, o->v[0], 1);
         return build_scalar(b, OP_pow_scalar, o->v[0], n);
     }
-    if (o->v[0]) trace_fail(L, NULL, "pow: tensor ^ tensor does not exist; write nn.exp(b * nn.log(a)), for a > 0");
-    if (o->number[0] <= 0) trace_fail(L, NULL, "pow: %.14g ^ tensor: the base must be positive", o->number[0]);
-    return build_one(b, OP_exp, build_scalar(b, OP_mul_scalar, o->v[1], log(o->number[0])));
+    unify(L, b, o, 0, o->v[1]->dtype);
+    return build_two(b, OP_pow, o->v[0], o->v[1]);
 }
 
 /* One operand of the two is a number. */
@@ -177,10 +176,9 @@ int tensor_arithmetic(lua_State *L, const char *name) {
     int first = b.p->ops.n;
     if (unary) return finish(L, first, build_one(&b, OP_neg, o.v[0]));
     if (!o.v[0] || !o.v[1]) return finish(L, first, with_number(L, &b, name, &o));
-    if (!strcmp(name, "pow")) return finish(L, first, power(L, &b, &o));
     Dtype d = common_dtype(&o, 0);
     if (d == BOOL) d = INT32;
-    if (!strcmp(name, "div") && !dtype_float(d)) d = FP32;
+    if ((!strcmp(name, "div") || !strcmp(name, "pow")) && !dtype_float(d)) d = FP32;
     unify(L, &b, &o, 0, d);
     return finish(L, first, build_two(&b, op_by_name(name), o.v[0], o.v[1]));
 }

@@ -133,16 +133,19 @@ void grad_div(Builder *b, Op *op, OpParts *d) {
     d->div.b = as_grad_of(b, op->div.b, build_one(b, OP_neg, build_two(b, OP_mul, ga, op->div.y)));
 }
 
-/* maximum, minimum: the operand that was chosen gets g; equal ones get half each. */
+static Value *where(Builder *b, Value *condition, Value *x, Value *y) {
+    return BUILD(b, where, .condition = condition, .a = x, .b = y)->where.y;
+}
+
+/* maximum, minimum: the operand that was chosen gets g; equal ones get half each, and both get g where one is NaN. */
 void grad_extremum(Builder *b, Op *op, OpParts *d) {
-    Value *x = OPERAND_OF(op, a), *y = OPERAND_OF(op, b), *g = *d->out;
-    Value *half = build_scalar(b, OP_mul_scalar, g, 0.5);
-    Value *ties = where_or_zero(b, half, build_two(b, OP_eq, x, y));
+    Value *x = OPERAND_OF(op, a), *y = OPERAND_OF(op, b), *g = *d->out, *none = rule_zeros_like(b, g);
+    Value *share = where(b, build_two(b, OP_eq, x, y), build_scalar(b, OP_mul_scalar, g, 0.5), g);
     for (int i = 0; i < op->nin; i++) {
         if (!wanted(op->in[i])) continue;
-        bool greater = (op->kind == OP_maximum) == (i == 0);
-        Value *chosen = where_or_zero(b, g, build_two(b, greater ? OP_gt : OP_lt, x, y));
-        d->in[i] = as_grad_of(b, op->in[i], build_two(b, OP_add, chosen, ties));
+        bool less = (op->kind == OP_maximum) == (i == 0);
+        Value *lost = build_two(b, less ? OP_lt : OP_gt, x, y);
+        d->in[i] = as_grad_of(b, op->in[i], where(b, lost, none, share));
     }
 }
 
@@ -178,6 +181,67 @@ void grad_pow_scalar(Builder *b, Op *op, OpParts *d) {
     d->pow_scalar.a = build_two(b, OP_mul, g, build_scalar(b, OP_mul_scalar, power, x));
 }
 
+/* g / (1 + e^(b-a)), g / (1 + e^(a-b)) */
+void grad_logaddexp(Builder *b, Op *op, OpParts *d) {
+    for (int i = 0; i < op->nin; i++) {
+        Value *share = build_one(b, OP_sigmoid, build_two(b, OP_sub, op->in[i], op->in[1 - i]));
+        d->in[i] = as_grad_of(b, op->in[i], build_two(b, OP_mul, d->logaddexp.y, share));
+    }
+}
+
+/* g log b, zero for a = 0 and b <= 0; g a / b */
+void grad_xlogy(Builder *b, Op *op, OpParts *d) {
+    Value *x = op->xlogy.a, *y = op->xlogy.b, *g = d->xlogy.y, *none = rule_zeros_like(b, op->xlogy.y);
+    Value *slope = build_two(b, OP_mul, g, build_one(b, OP_log, y));
+    Value *of_zero = where(b, build_two(b, OP_le, y, none), none, slope);
+    d->xlogy.a = as_grad_of(b, x, where(b, build_two(b, OP_eq, x, none), of_zero, slope));
+    d->xlogy.b = as_grad_of(b, y, build_two(b, OP_div, build_two(b, OP_mul, g, x), y));
+}
+
+/* a: the next row; g (log(1 - a) - log a) */
+void grad_bce(Builder *b, Op *op, OpParts *d) {
+    Value *x = op->bce.a, *y = op->bce.b, *g = d->bce.y;
+    d->bce.a = as_grad_of(b, x, BUILD(b, bce_grad, .g = g, .a = x, .b = y)->bce_grad.y);
+    Value *other = build_one(b, OP_log1p, build_one(b, OP_neg, x)), *own = build_one(b, OP_log, x);
+    d->bce.b = as_grad_of(b, y, build_two(b, OP_mul, g, build_two(b, OP_sub, other, own)));
+}
+
+/* g b a^(b-1), zero for b = 0; g y log a, zero for a = 0 and b >= 0. */
+void grad_pow(Builder *b, Op *op, OpParts *d) {
+    Value *x = op->pow.a, *n = op->pow.b, *g = d->pow.y, *none = rule_zeros_like(b, op->pow.y);
+    Value *power = build_two(b, OP_pow, x, build_scalar(b, OP_add_scalar, n, -1));
+    Value *slope = build_two(b, OP_mul, g, build_two(b, OP_mul, n, power));
+    d->pow.a = as_grad_of(b, x, where(b, build_two(b, OP_eq, n, none), none, slope));
+    Value *rise = build_two(b, OP_mul, g, build_two(b, OP_mul, op->pow.y, build_one(b, OP_log, x)));
+    Value *of_zero = where(b, build_two(b, OP_ge, n, none), none, rise);
+    d->pow.b = as_grad_of(b, n, where(b, build_two(b, OP_eq, x, none), of_zero, rise));
+}
+
+/* g, -g trunc(a / b) */
+void grad_fmod(Builder *b, Op *op, OpParts *d) {
+    Value *whole = build_one(b, OP_trunc, build_two(b, OP_div, op->fmod.a, op->fmod.b));
+    d->fmod.a = as_grad_of(b, op->fmod.a, d->fmod.y);
+    d->fmod.b = as_grad_of(b, op->fmod.b, build_one(b, OP_neg, build_two(b, OP_mul, d->fmod.y, whole)));
+}
+
+/* g b / (a² + b²), -g a / (a² + b²); zero where both are. */
+void grad_atan2(Builder *b, Op *op, OpParts *d) {
+    Value *y = op->atan2.a, *x = op->atan2.b, *g = d->atan2.y, *none = rule_zeros_like(b, op->atan2.y);
+    Value *squares = build_two(b, OP_add, build_two(b, OP_mul, y, y), build_two(b, OP_mul, x, x));
+    Value *nowhere = build_two(b, OP_eq, squares, none), *over = build_two(b, OP_div, g, squares);
+    d->atan2.a = as_grad_of(b, y, where(b, nowhere, none, build_two(b, OP_mul, over, x)));
+    Value *back = build_one(b, OP_neg, build_two(b, OP_mul, over, y));
+    d->atan2.b = as_grad_of(b, x, where(b, nowhere, none, back));
+}
+
+/* g a / y, g b / y */
+void grad_hypot(Builder *b, Op *op, OpParts *d) {
+    for (int i = 0; i < op->nin; i++) {
+        Value *slope = build_two(b, OP_div, op->in[i], op->hypot.y);
+        d->in[i] = as_grad_of(b, op->in[i], build_two(b, OP_mul, d->hypot.y, slope));
+    }
+}
+
 void grad_neg(Builder *b, Op *op, OpParts *d) {
     d->neg.a = as_grad_of(b, op->neg.a, build_one(b, OP_neg, d->neg.y));
 }
@@ -186,28 +250,30 @@ void grad_abs(Builder *b, Op *op, OpParts *d) {
     if (wanted(op->abs.a)) d->abs.a = build_two(b, OP_mul, d->abs.y, build_one(b, OP_sign, op->abs.a));
 }
 
-/* Zero, and not NULL: as in PyTorch, weight decay acts on a parameter that is used only through sign. */
-void grad_sign(Builder *b, Op *op, OpParts *d) {
-    if (wanted(op->sign.a)) d->sign.a = rule_zeros_like(b, op->sign.a);
+/* sign, floor and the like: zero, and not NULL: as in PyTorch, weight decay acts on a parameter that is used only
+ * through one. */
+void grad_zero(Builder *b, Op *op, OpParts *d) {
+    Value *a = op_operand(op);
+    if (wanted(a)) *d->in = rule_zeros_like(b, a);
 }
 
-/* Unary ops whose gradient is one op of g and of the result or the operand. */
+void grad_exp(Builder *b, Op *op, OpParts *d) {
+    d->exp.a = build_two(b, OP_mul, d->exp.y, op->exp.y);
+}
+
+void grad_log(Builder *b, Op *op, OpParts *d) {
+    d->log.a = build_two(b, OP_div, d->log.y, op->log.a);
+}
+
+/* Ops of one operand whose gradient is the op of the next row: of g, of the result (which it calls y0) or the operand,
+ * and of the same numbers. */
 void grad_unary(Builder *b, Op *op, OpParts *d) {
-    static const struct {
-        OpKind kind;
-        bool reads_result;
-    } gradient[N_OPS] = {
-        [OP_exp] = {OP_mul, true},
-        [OP_log] = {OP_div, false},
-        [OP_tanh] = {OP_tanh_grad, true},
-        [OP_sigmoid] = {OP_sigmoid_grad, true},
-        [OP_relu] = {OP_relu_grad, true},
-        [OP_gelu] = {OP_gelu_grad, false},
-        [OP_gelu_tanh] = {OP_gelu_tanh_grad, false},
-        [OP_silu] = {OP_silu_grad, false},
-    };
-    Value *a = op_operand(op), *x = gradient[op->kind].reads_result ? op_result(op) : a;
-    if (wanted(a)) *d->in = build_two(b, gradient[op->kind].kind, *d->out, x);
+    OpKind gradient = op->kind + 1;
+    Value *a = op_operand(op), *x = strcmp(op_info[gradient].operands[1].name, "y0") == 0 ? op_result(op) : a;
+    if (!wanted(a)) return;
+    OpParts parts = {.in = {*d->out, x}};
+    memcpy(parts.f, op->f, sizeof parts.f);
+    *d->in = op_result(build_op(b, gradient, &parts));
 }
 
 void grad_sqrt(Builder *b, Op *op, OpParts *d) {
@@ -231,12 +297,6 @@ void infer_silu_mul_grad(Graph *g, Op *op) {
     need_equal_shapes(g, op);
     rule_out_like(g, op, &op->silu_mul_grad.dgate, op->silu_mul_grad.gate);
     rule_out_like(g, op, &op->silu_mul_grad.dup, op->silu_mul_grad.up);
-}
-
-void grad_clamp(Builder *b, Op *op, OpParts *d) {
-    if (!wanted(op->clamp.a)) return;
-    d->clamp.a = BUILD(b, clamp_grad, .g = d->clamp.y, .a = op->clamp.a, .low = op->clamp.low, .high = op->clamp.high)
-                     ->clamp_grad.y;
 }
 
 void grad_where(Builder *b, Op *op, OpParts *d) {

@@ -133,6 +133,51 @@ function prim.in_dtype_of(x, w)
   return w and w.dtype ~= x.dtype and prim.beside(x, w) or w
 end
 
+-- x in at least fp32.
+local function wide(x)
+  return x.dtype == "fp64" and x or prim.cast(x, "fp32")
+end
+
+-- A tensor whose dtype in its unit is what a and b are promoted to; its elements mean nothing.
+local function together(a, b)
+  if a == nil or a.ndim == 0 and b.ndim > 0 then return b end
+  if rawequal(a, b) or b.ndim == 0 and a.ndim > 0 then return a end
+  local function number(x) return x.ndim == 0 and x or (prim.op("sum", { x = x, over = (1 << x.ndim) - 1, keep = false })) end
+  return number(a) + number(b)
+end
+
+-- f(...) with all tensors in at least fp32, rounded once to the dtype that the arguments have in their unit. Where f
+-- gives several results, each is. Integers count as fp32.
+function prim.in_fp32(f, ...)
+  local x, like = table.pack(...), nil
+  for i = 1, x.n do
+    if is_tensor(x[i]) then
+      if prim.is_float(x[i]) then like = together(like, x[i]) end
+      x[i] = wide(x[i])
+    end
+  end
+  local y = table.pack(f(table.unpack(x, 1, x.n)))
+  for i = 1, like and y.n or 0 do y[i] = prim.cast(y[i], like) end
+  return table.unpack(y, 1, y.n)
+end
+
+-- The options of a function: a table of PyTorch's names, or arguments in PyTorch's order. names: separated by blanks. A
+-- default says the kind: a number or a boolean; without one the value is the function's to check.
+function prim.take_options(what, names, defaults, first, ...)
+  local given, named, out, i = { first, ... }, type(first) == "table", {}, 0
+  if named then prim.check_keys(what, first, names) end
+  for name in names:gmatch("%S+") do
+    i = i + 1
+    local x, default = named and first[name], defaults[i]
+    if not named then x = given[i] end
+    if x == nil then x = default end
+    if type(default) == "number" then prim.need_number(what, name, x, "a number") end
+    if type(default) == "boolean" then prim.need_boolean(what, name, x) end
+    out[i] = x
+  end
+  return table.unpack(out, 1, i)
+end
+
 -- Lua drops arguments that a function has no name for. Here they are refused, as in nn.dropout(x, 0.5, training).
 function prim.none_too_many(name, most, hidden, ...)
   for i = most + 1, select("#", ...) do

@@ -24,11 +24,17 @@
     X(nn_order, "lua/nn/order.lua")                                                                                    \
     X(nn_indexing, "lua/nn/indexing.lua")                                                                              \
     X(nn_scans, "lua/nn/scans.lua")                                                                                    \
+    X(nn_functions, "lua/nn/functions.lua")                                                                            \
+    X(nn_activations, "lua/nn/activations.lua")                                                                        \
+    X(nn_statistics, "lua/nn/statistics.lua")                                                                          \
     X(nn_matrices, "lua/nn/matrices.lua")                                                                              \
     X(nn_network, "lua/nn/network.lua")                                                                                \
+    X(nn_shapes, "lua/nn/shapes.lua")                                                                                  \
+    X(nn_layers, "lua/nn/layers.lua")                                                                                  \
     X(nn_attention, "lua/nn/attention.lua")                                                                            \
     X(nn_rope, "lua/nn/rope.lua")                                                                                      \
     X(nn_losses, "lua/nn/losses.lua")                                                                                  \
+    X(nn_more_losses, "lua/nn/more_losses.lua")                                                                        \
     X(nn_ranks, "lua/nn/ranks.lua")                                                                                    \
     X(nn_parameters, "lua/nn/parameters.lua")                                                                          \
     X(nn_modules, "lua/nn/modules.lua")                                                                                \

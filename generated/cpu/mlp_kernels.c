@@ -14,7 +14,7 @@ static inline __attribute__((always_inline)) void row_relu(int64_t n, sc_bf16_t 
 #pragma GCC ivdep
     for (int64_t i = 0; i < n; i++) {
         const real a0 = sc_from_bf16(x0[i * sx0]);
-        const real v0 = as_bf16(a0 > 0 ? a0 : 0); /* relu  mlp.lua:24 */
+        const real v0 = as_bf16(a0 <= 0 ? 0 : a0); /* relu  mlp.lua:24 */
         y0[i * sy0] = sc_to_bf16(v0);
     }
 }
@@ -36,7 +36,7 @@ static inline __attribute__((always_inline)) void row_relu_grad(int64_t n, sc_bf
     for (int64_t i = 0; i < n; i++) {
         const real a0 = sc_from_bf16(x0[i * sx0]);
         const real a1 = sc_from_bf16(x1[i * sx1]);
-        const real v0 = as_bf16(a1 > 0 ? a0 : 0); /* relu_grad  mlp.lua:24 */
+        const real v0 = as_bf16(a1 <= 0 ? 0 : a0); /* relu_grad  mlp.lua:24 */
         y0[i * sy0] = sc_to_bf16(v0);
     }
 }

@@ -13,7 +13,7 @@ const char sc_build_mark[] = "SHARDC_KERNELS"; /* what a build is known by */
 struct group_relu {
     static __device__ __forceinline__ void element(sc_bf16_t &y0, sc_bf16_t x0) {
         const real a0 = sc_from_bf16(x0);
-        const real v0 = as_bf16(a0 > 0 ? a0 : 0); /* relu  mlp.lua:24 */
+        const real v0 = as_bf16(a0 <= 0 ? 0 : a0); /* relu  mlp.lua:24 */
         y0 = sc_to_bf16(v0);
     }
 };
@@ -26,7 +26,7 @@ struct group_relu_grad {
     static __device__ __forceinline__ void element(sc_bf16_t &y0, sc_bf16_t x0, sc_bf16_t x1) {
         const real a0 = sc_from_bf16(x0);
         const real a1 = sc_from_bf16(x1);
-        const real v0 = as_bf16(a1 > 0 ? a0 : 0); /* relu_grad  mlp.lua:24 */
+        const real v0 = as_bf16(a1 <= 0 ? 0 : a0); /* relu_grad  mlp.lua:24 */
         y0 = sc_to_bf16(v0);
     }
 };

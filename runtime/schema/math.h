@@ -7,9 +7,9 @@
  * loop's tail or alone. A GPU takes e^x and quotients by its own instructions: a few ulp from the CPU's bits.
  * Polynomials are relative minimax fits (Remez) on the stated interval; the reductions are the classical ones (Cody and
  * Waite 1980; Muller, Elementary Functions, 2016). Largest errors that tests/unit/test_kernels_math.c finds on every
- * 4099th float, rounded up, in ulp: log 0.8, exp 1.1, tanh 1.3, pow 0.6, sigmoid 2.3, gelu_tanh 4.5 (results above
+ * 4099th float, rounded up, in ulp: log 0.8, exp 1.1, tanh 1.3, sigmoid 2.3, gelu_tanh 4.5 (results above
  * 1e-6), gelu 6 (both worst in the negative tail), derivatives 3 (results above 0.3; nearer to their zeros 3e-7
- * absolute). */
+ * absolute); expm1 1.6, log1p 1.5, tan 2; 0.6 what is computed in double. */
 #ifndef SC_MATH_H
 #define SC_MATH_H
 
@@ -182,6 +182,84 @@ SC_FN real sc_tanh(real x) {
 }
 SC_FN real sc_pow(real x, real y) {
     return pow(x, y);
+}
+SC_FN real sc_expm1(real x) {
+    return expm1(x);
+}
+SC_FN real sc_log1p(real x) {
+    return log1p(x);
+}
+SC_FN real sc_two_to(real x) {
+    return exp2(x);
+}
+SC_FN real sc_log2(real x) {
+    return log2(x);
+}
+SC_FN real sc_log10(real x) {
+    return log10(x);
+}
+SC_FN real sc_sinh(real x) {
+    return sinh(x);
+}
+SC_FN real sc_cosh(real x) {
+    return cosh(x);
+}
+SC_FN real sc_asinh(real x) {
+    return asinh(x);
+}
+SC_FN real sc_acosh(real x) {
+    return acosh(x);
+}
+SC_FN real sc_atanh(real x) {
+    return atanh(x);
+}
+SC_FN real sc_sin(real x) {
+    return sin(x);
+}
+SC_FN real sc_cos(real x) {
+    return cos(x);
+}
+SC_FN real sc_tan(real x) {
+    return tan(x);
+}
+SC_FN real sc_atan(real x) {
+    return atan(x);
+}
+SC_FN real sc_asin(real x) {
+    return asin(x);
+}
+SC_FN real sc_acos(real x) {
+    return acos(x);
+}
+SC_FN real sc_atan2(real y, real x) {
+    return atan2(y, x);
+}
+SC_FN real sc_erf(real x) {
+    return erf(x);
+}
+SC_FN real sc_erfc(real x) {
+    return erfc(x);
+}
+SC_FN real sc_erf_slope(real x) {
+    return 1.1283791670955125739 * exp(-x * x);
+}
+SC_FN real sc_fmod(real a, real b) {
+    return fmod(a, b);
+}
+SC_FN real sc_hypot(real a, real b) {
+    return hypot(a, b);
+}
+SC_FN real sc_whole_below(real x) {
+    return floor(x);
+}
+SC_FN real sc_whole_above(real x) {
+    return ceil(x);
+}
+SC_FN real sc_whole_toward_zero(real x) {
+    return trunc(x);
+}
+SC_FN real sc_whole_nearest(real x) {
+    return rint(x);
 }
 SC_FN real sc_sigmoid(real x) {
     return x >= 0 ? 1 / (1 + exp(-x)) : exp(x) / (1 + exp(x));
@@ -396,10 +474,45 @@ SC_FN real sc_gate(real x) {
 #endif
 }
 
-/* x^y = 2^(y log2 |x|) in double: log2 m = 2/ln 2 atanh((m-1)/(m+1)), m in [√½, √2). Sign and specials as C's pow, but
- * a NaN stays one. What depends on y alone is written so that it leaves a loop over x. */
-SC_FN real sc_pow(real x, real y) {
-    double v = x, a = __builtin_fabs(v), b = y;
+/* log(1 + x) = log u + (x - (u - 1)) / u with u = 1 + x as rounded. */
+SC_FN real sc_log1p(real x) {
+    real u = 1.0f + x, low = (x - (u - 1.0f)) / u, y = sc_log(u);
+    return x == HUGE_VALF || u == 0 ? y : y + low;
+}
+
+/* e^x - 1 = 2^n (e^r - 1) + (2^n - 1), n and r as in sc_exp. */
+SC_FN real sc_expm1(real x) {
+    real c = x > 89.0f ? 89.0f : x;
+    c = c < -18.0f ? -18.0f : c;
+    real shifted = sc_fma(c, 1.44269504f, 12582912.0f), k = shifted - 12582912.0f;
+    int32_t n = (int32_t)(sc_bits(shifted) - 0x4b400000u);
+    real r = sc_fma(k, -0.693145752f, c);
+    r = sc_fma(k, -1.42860677e-06f, r);
+    real q = sc_fma(1.39412156e-3f, r, 8.3632376e-3f);
+    q = sc_fma(q, r, 4.16663736e-2f);
+    q = sc_fma(q, r, 1.66665763e-1f);
+    q = sc_fma(q, r, 0.5f);
+    real half = sc_float((uint32_t)(n + 126) << 23); /* 2^n / 2, which is finite */
+    return 2.0f * sc_fma(half, sc_fma(r * r, q, r), half - 0.5f);
+}
+
+SC_FN real sc_whole_below(real x) {
+    return __builtin_floorf(x);
+}
+SC_FN real sc_whole_above(real x) {
+    return __builtin_ceilf(x);
+}
+SC_FN real sc_whole_toward_zero(real x) {
+    return __builtin_truncf(x);
+}
+SC_FN real sc_whole_nearest(real x) { /* halves to the even number */
+    return __builtin_rintf(x);
+}
+
+/* ── float, computed in double and rounded once: within 0.6 ulp ──────────────────────────────────────────────────────
+ *
+ * log2 a, a normal and positive: log2 m = 2/ln 2 atanh((m-1)/(m+1)), m in [√½, √2). */
+SC_FN double sc_wide_log2(double a) {
     int64_t u = sc_bits64(a) - 0x3fe6a09e667f3bcd;
     double m = sc_double((u & 0xfffffffffffff) + 0x3fe6a09e667f3bcd);
     double s = (m - 1) / (m + 1), t = s * s;
@@ -410,10 +523,10 @@ SC_FN real sc_pow(real x, real y) {
     p = __builtin_fma(p, t, 1.0 / 5);
     p = __builtin_fma(p, t, 1.0 / 3);
     double k = sc_double((u >> 52) + 0x4338000000000000) - 0x1.8p52; /* the exponent as a double */
-    double l = __builtin_fma(s * 2.8853900817779268147, __builtin_fma(p, t, 1.0), k);
-    l = a == 0 ? -1e300 : l; /* finite, so that 0^0 = inf^0 = 1 */
-    l = a == HUGE_VAL ? 1e300 : l;
-    double z = b * (a != a ? a : l);
+    return __builtin_fma(s * 2.8853900817779268147, __builtin_fma(p, t, 1.0), k);
+}
+/* 2^z, |z| <= 200 (beyond, what is 0 or infinite as a float); NaN stays one. */
+SC_FN double sc_wide_exp2(double z) {
     z = z > 200 ? 200 : z;
     z = z < -200 ? -200 : z;
     double shifted = z + 0x1.8p52, r = (z - (shifted - 0x1.8p52)) * 0.69314718055994530942;
@@ -427,15 +540,180 @@ SC_FN real sc_pow(real x, real y) {
     q = __builtin_fma(q, r, 1.0 / 6);
     q = __builtin_fma(q, r, 0.5);
     q = __builtin_fma(q, r * r, r) + 1.0;
-    double w = q * sc_double((int64_t)((uint64_t)(sc_bits64(shifted) - 0x4338000000000000 + 1023) << 52));
+    return q * sc_double((int64_t)((uint64_t)(sc_bits64(shifted) - 0x4338000000000000 + 1023) << 52));
+}
+
+/* x^y = 2^(y log2 |x|). Sign and specials as C's pow. What depends on y alone is written so that it leaves a loop over
+ * x. */
+SC_FN real sc_pow(real x, real y) {
+    double v = x, a = __builtin_fabs(v), b = y, l = sc_wide_log2(a);
+    l = a == 0 ? -1e300 : l; /* finite, so that 0^0 = inf^0 = 1 */
+    l = a == HUGE_VAL ? 1e300 : l;
+    l = a != a ? a : l;
+    double w = sc_wide_exp2((l == 0) | (b == 0) ? 0 : b * l); /* 1^y = x^0 = 1, for NaN too */
     double odd = b - 2 * __builtin_floor(b * 0.5) == 1 ? -1.0 : 1.0;
-    double negative = __builtin_floor(b) == b ? odd : (double)NAN;
+    double negative = __builtin_floor(b) == b ? odd : a == HUGE_VAL ? 1.0 : (double)NAN;
     double sign = v < 0 ? negative : 1.0;
     double of_zero = sc_bits64(v) < 0 ? odd : 1.0;
     sign = a == 0 ? of_zero : sign;
     return (real)(w * sign);
 }
+
+SC_FN real sc_two_to(real x) {
+    return (real)sc_wide_exp2(x);
+}
+SC_FN real sc_log2(real x) {
+    double l = sc_wide_log2(x);
+    l = x == 0 ? -HUGE_VAL : l;
+    l = x == HUGE_VALF ? HUGE_VAL : l;
+    return x >= 0 ? (real)l : NAN;
+}
+SC_FN real sc_log10(real x) {
+    double l = sc_wide_log2(x) * 0.30102999566398119521;
+    l = x == 0 ? -HUGE_VAL : l;
+    l = x == HUGE_VALF ? HUGE_VAL : l;
+    return x >= 0 ? (real)l : NAN;
+}
+SC_FN double sc_wide_log1p(double x) {
+    double u = 1 + x;
+    return __builtin_fma(sc_wide_log2(u), 0.69314718055994530942, (x - (u - 1)) / u);
+}
+
+/* sinh x = (e^x - e^-x) / 2, near 0 by its series. */
+SC_FN real sc_sinh(real x) {
+    double a = sc_abs(x), e = sc_wide_exp2(a * 1.4426950408889634074), s = a * a;
+    double p = __builtin_fma(1.0 / 362880, s, 1.0 / 5040);
+    p = __builtin_fma(p, s, 1.0 / 120);
+    p = __builtin_fma(p, s, 1.0 / 6);
+    double y = a < 0.5 ? __builtin_fma(a * s, p, a) : 0.5 * (e - 1 / e);
+    return __builtin_copysignf((real)y, x);
+}
+SC_FN real sc_cosh(real x) {
+    double e = sc_wide_exp2(sc_abs(x) * 1.4426950408889634074);
+    return (real)(0.5 * (e + 1 / e));
+}
+SC_FN real sc_asinh(real x) {
+    double a = sc_abs(x), s = a * a, y = sc_wide_log1p(a + s / (1 + __builtin_sqrt(1 + s)));
+    return __builtin_copysignf(a == HUGE_VAL ? HUGE_VALF : (real)y, x);
+}
+SC_FN real sc_acosh(real x) {
+    double t = (double)x - 1, y = sc_wide_log1p(t + __builtin_sqrt(t * (t + 2)));
+    y = x == HUGE_VALF ? HUGE_VAL : y;
+    return x >= 1 ? (real)y : NAN;
+}
+SC_FN real sc_atanh(real x) {
+    double a = sc_abs(x), y = 0.5 * sc_wide_log1p(2 * a / (1 - a));
+    y = a == 1 ? HUGE_VAL : y;
+    return a <= 1 ? __builtin_copysignf((real)y, x) : NAN;
+}
+
+/* atan a, a >= 0: of 1/a above 1, then of (√3 a - 1) / (√3 + a), which is π/6 less; |argument| <= tan(π/12): series. */
+SC_FN double sc_wide_atan(double a) {
+    double b = a > 1 ? 1 / a : a, turned = (b * 1.7320508075688772935 - 1) / (b + 1.7320508075688772935);
+    int turns = b > 0.26794919243112270647;
+    double c = turns ? turned : b, z = c * c;
+    double p = __builtin_fma(1.0 / 17, z, -1.0 / 15);
+    p = __builtin_fma(p, z, 1.0 / 13);
+    p = __builtin_fma(p, z, -1.0 / 11);
+    p = __builtin_fma(p, z, 1.0 / 9);
+    p = __builtin_fma(p, z, -1.0 / 7);
+    p = __builtin_fma(p, z, 1.0 / 5);
+    p = __builtin_fma(p, z, -1.0 / 3);
+    double y = __builtin_fma(c * z, p, c) + (turns ? 0.52359877559829887308 : 0);
+    return a > 1 ? 1.5707963267948966192 - y : y;
+}
+SC_FN real sc_atan(real x) {
+    return __builtin_copysignf((real)sc_wide_atan(sc_abs(x)), x);
+}
+SC_FN real sc_asin(real x) {
+    double a = sc_abs(x);
+    return __builtin_copysignf((real)sc_wide_atan(a / __builtin_sqrt((1 - a) * (1 + a))), x);
+}
+SC_FN real sc_acos(real x) {
+    double v = x;
+    return (real)(2 * sc_wide_atan(__builtin_sqrt((1 - v) / (1 + v))));
+}
+SC_FN real sc_atan2(real y, real x) {
+    double a = sc_abs(y), b = sc_abs(x), t = sc_wide_atan(a != b ? a / b : a == 0 ? 0 : 1);
+    t = sc_bits(x) >> 31 ? 3.1415926535897932385 - t : t;
+    return __builtin_copysignf((real)t, y);
+}
+
+/* erf x: up to 1 its series; beyond, erfc a = e^(-a²) t P(t), t = 1 / (1 + a/2), a fit on [0.9, 10.2]. */
+SC_FN double sc_wide_erf_series(double x) {
+    double z = x * x;
+    double p = __builtin_fma(-1.0 / 918086400, z, 1.0 / 76204800);
+    p = __builtin_fma(p, z, -1.0 / 6894720);
+    p = __builtin_fma(p, z, 1.0 / 685440);
+    p = __builtin_fma(p, z, -1.0 / 75600);
+    p = __builtin_fma(p, z, 1.0 / 9360);
+    p = __builtin_fma(p, z, -1.0 / 1320);
+    p = __builtin_fma(p, z, 1.0 / 216);
+    p = __builtin_fma(p, z, -1.0 / 42);
+    p = __builtin_fma(p, z, 1.0 / 10);
+    p = __builtin_fma(p, z, -1.0 / 3);
+    return 1.1283791670955125739 * __builtin_fma(x * z, p, x);
+}
+SC_FN double sc_wide_erfc_tail(double a) {
+    double t = 1 / __builtin_fma(0.5, a, 1.0);
+    double p = __builtin_fma(0.0337137383775941547, t, -0.097055187733055197);
+    p = __builtin_fma(p, t, 0.00815982677733384612);
+    p = __builtin_fma(p, t, 0.273303549811143667);
+    p = __builtin_fma(p, t, -0.352494921998389876);
+    p = __builtin_fma(p, t, 0.120994530475993685);
+    p = __builtin_fma(p, t, -0.0724969202728574753);
+    p = __builtin_fma(p, t, 0.101303690227025876);
+    p = __builtin_fma(p, t, 0.173268843564977971);
+    p = __builtin_fma(p, t, 0.247172594521813837);
+    p = __builtin_fma(p, t, 0.28207266643193494);
+    p = __builtin_fma(p, t, 0.282095430000993829);
+    return p * t * sc_wide_exp2(a * a * -1.4426950408889634074);
+}
+SC_FN real sc_erf(real x) {
+    double a = sc_abs(x), c = a > 12 ? 12 : a, y = a < 1 ? sc_wide_erf_series(a) : 1 - sc_wide_erfc_tail(c);
+    return __builtin_copysignf((real)y, x);
+}
+SC_FN real sc_erfc(real x) {
+    double a = sc_abs(x), c = a > 12 ? 12 : a, tail = sc_wide_erfc_tail(c);
+    double outer = x < 0 ? 2 - tail : tail;
+    return (real)(a < 1 ? 1 - sc_wide_erf_series(x) : outer);
+}
+SC_FN real sc_erf_slope(real x) {
+    double a = sc_abs(x);
+    return (real)(1.1283791670955125739 * sc_wide_exp2(a * a * -1.4426950408889634074));
+}
+
+/* What is left of a after whole b, exact: a quotient of floats is below 2^278, and a step takes 52 bits of it off. */
+SC_FN real sc_fmod(real a, real b) {
+    double r = sc_abs(a), d = sc_abs(b);
+    for (int i = 0; i < 6; i++) r = __builtin_fma(-__builtin_trunc(r / d), d, r);
+    r = r < 0 ? r + d : r;
+    r = d == HUGE_VAL && sc_abs(a) < HUGE_VALF ? (double)sc_abs(a) : r;
+    return __builtin_copysignf((real)r, a);
+}
+SC_FN real sc_hypot(real a, real b) {
+    double x = a, y = b, s = __builtin_sqrt(x * x + y * y);
+    return sc_abs(a) == HUGE_VALF || sc_abs(b) == HUGE_VALF ? HUGE_VALF : (real)s;
+}
 #endif
+
+/* log(1 + e^x) */
+SC_FN real sc_softplus(real x) {
+    return (x > 0 ? x : 0) + sc_log1p(sc_exp(-sc_abs(x)));
+}
+/* mish x = x tanh(softplus x) */
+SC_FN real sc_mish_grad(real g, real x) {
+    real t = sc_tanh(sc_softplus(x));
+    return g * sc_fma(x * sc_sigmoid(x), sc_fma(-t, t, 1), t);
+}
+SC_FN real sc_at_least(real x, real low) { /* NaN stays one */
+    return x < low ? low : x;
+}
+/* log(e^a + e^b) */
+SC_FN real sc_logaddexp(real a, real b) {
+    real most = (a > b) | (a != a) ? a : b, y = most + sc_log1p(sc_exp(-sc_abs(a - b)));
+    return a == b && sc_abs(a) == (real)HUGE_VAL ? a : y;
+}
 
 /* silu(gate) up, and its gradients. */
 SC_FN real sc_silu_mul(real gate, real up) {
@@ -447,13 +725,8 @@ SC_FN void sc_silu_mul_grad(real g, real gate, real up, real *dgate, real *dup) 
     *dup = g * (gate * s);
 }
 
-/* Sine and cosine of an angle (|x| < 1e9): x = n π/2 + r, |r| <= π/4 (π/2 in two doubles, by fma); Taylor series on r,
- * to 1e-16; rounded to real. */
-SC_FN void sc_sincos(double angle, real *sine, real *cosine) {
-    double shifted = __builtin_fma(angle, 0.63661977236758134308, 0x1.8p52), n = shifted - 0x1.8p52;
-    int64_t quadrant = sc_bits64(shifted) & 3;
-    double r = __builtin_fma(n, -0x1.921fb54442d18p0, angle);
-    r = __builtin_fma(n, -0x1.1a62633145c07p-54, r);
+/* Sine and cosine of r + quadrant π/2, |r| <= π/4: Taylor series, to 1e-16; rounded to real. */
+SC_FN void sc_sincos_of(double r, int64_t quadrant, real *sine, real *cosine) {
     double z = r * r;
     double s = __builtin_fma(1.0 / 355687428096000, z, -1.0 / 1307674368000);
     s = __builtin_fma(s, z, 1.0 / 6227020800);
@@ -475,5 +748,48 @@ SC_FN void sc_sincos(double angle, real *sine, real *cosine) {
     *sine = (real)(quadrant & 2 ? -a : a);
     *cosine = (real)((quadrant + 1) & 2 ? -b : b);
 }
+/* Of an angle, |x| < 2^40: x = n π/2 + r (π/2 in two doubles, by fma). */
+SC_FN void sc_sincos(double angle, real *sine, real *cosine) {
+    double shifted = __builtin_fma(angle, 0.63661977236758134308, 0x1.8p52), n = shifted - 0x1.8p52;
+    double r = __builtin_fma(n, -0x1.921fb54442d18p0, angle);
+    sc_sincos_of(__builtin_fma(n, -0x1.1a62633145c07p-54, r), sc_bits64(shifted) & 3, sine, cosine);
+}
+
+#ifndef SC_FP64
+/* Of any float. From 2^40 on x = m 2^e, m of 24 bits: the fraction of m (2^e / 2π) is a turn, in 64 bits, from a window
+ * of 2/π's (Payne and Hanek 1983). */
+SC_FN void sc_sincos_any(real x, real *sine, real *cosine) {
+    const uint64_t t0 = 0xa2f9836e4e441529, t1 = 0xfc2757d1f534ddc0, t2 = 0xdb6295993c439041, t3 = 0xfe5163abdebbc561;
+    uint32_t u = sc_bits(sc_abs(x)), m = (u & 0x7fffffu) | 0x800000u;
+    int far = u >= 0x53800000u;
+    uint32_t from = far ? (u >> 23) - 152u : 0, b = from & 63; /* 2/π's bit at which the window begins */
+    int second = from >= 64;
+    uint64_t a = second ? t1 : t0, c = second ? t2 : t1, d = second ? t3 : t2;
+    uint64_t high = a << b | c >> 1 >> (63 - b), low = c << b | d >> 1 >> (63 - b);
+    uint64_t turn = m * high + (m * (low >> 32) >> 32), quarter = (turn + (1ull << 61)) >> 62;
+    double r = (double)(int64_t)(turn - (quarter << 62)) * (1.5707963267948966192 * 0x1p-62);
+    double angle = far ? 0.0 : (double)x, shifted = __builtin_fma(angle, 0.63661977236758134308, 0x1.8p52);
+    double n = shifted - 0x1.8p52, near = __builtin_fma(n, -0x1.921fb54442d18p0, angle);
+    near = __builtin_fma(n, -0x1.1a62633145c07p-54, near);
+    int64_t of_far = x < 0 ? -(int64_t)quarter : (int64_t)quarter;
+    r = far ? (x < 0 ? -r : r) : near;
+    sc_sincos_of(u >= 0x7f800000u ? (double)NAN : r, far ? of_far & 3 : sc_bits64(shifted) & 3, sine, cosine);
+}
+SC_FN real sc_sin(real x) {
+    real s, c;
+    sc_sincos_any(x, &s, &c);
+    return s;
+}
+SC_FN real sc_cos(real x) {
+    real s, c;
+    sc_sincos_any(x, &s, &c);
+    return c;
+}
+SC_FN real sc_tan(real x) {
+    real s, c;
+    sc_sincos_any(x, &s, &c);
+    return s / c;
+}
+#endif
 
 #endif

@@ -30,6 +30,28 @@ enum { STEP = 4099, COUNT = (1 << 20) - 256 }; /* 4099 * COUNT < 2^32, and some 
     F(silu_mul_grad, slope_of_gate(x),                                                                                 \
       std::isinf(v) ? NAN : sigmoid(v) + (fabs(v) > 200 ? 0 : v * sigmoid(v) * sigmoid(-v)), 12, 0.3)                  \
     F(log, sc_log(x), log(v), 0.8, 0)                                                                                  \
+    F(expm1, sc_expm1(x), expm1(v), 1.7, 0)                                                                            \
+    F(log1p, sc_log1p(x), log1p(v), 1.6, 0)                                                                            \
+    F(tan, sc_tan(x), tan(v), 2, 0)                                                                                    \
+    F(exp2, sc_two_to(x), exp2(v), 0.6, 0)                                                                             \
+    F(log2, sc_log2(x), log2(v), 0.6, 0)                                                                               \
+    F(log10, sc_log10(x), log10(v), 0.6, 0)                                                                            \
+    F(sinh, sc_sinh(x), sinh(v), 0.6, 0)                                                                               \
+    F(cosh, sc_cosh(x), cosh(v), 0.6, 0)                                                                               \
+    F(asinh, sc_asinh(x), asinh(v), 0.6, 0)                                                                            \
+    F(acosh, sc_acosh(x), acosh(v), 0.6, 0)                                                                            \
+    F(atanh, sc_atanh(x), atanh(v), 0.6, 0)                                                                            \
+    F(sin, sc_sin(x), sin(v), 0.6, 0)                                                                                  \
+    F(cos, sc_cos(x), cos(v), 0.6, 0)                                                                                  \
+    F(asin, sc_asin(x), asin(v), 0.6, 0)                                                                               \
+    F(acos, sc_acos(x), acos(v), 0.6, 0)                                                                               \
+    F(atan, sc_atan(x), atan(v), 0.6, 0)                                                                               \
+    F(erf, sc_erf(x), erf(v), 0.6, 0)                                                                                  \
+    F(erfc, sc_erfc(x), erfc(v), 0.6, 0)                                                                               \
+    F(floor, sc_whole_below(x), floor(v), 0, 0)                                                                        \
+    F(ceil, sc_whole_above(x), ceil(v), 0, 0)                                                                          \
+    F(trunc, sc_whole_toward_zero(x), trunc(v), 0, 0)                                                                  \
+    F(rint, sc_whole_nearest(x), rint(v), 0, 0)                                                                        \
     F(as_bf16, sc_as_bf16(x), (double)sc_as_bf16((float)v), 0, 0)                                                      \
     F(to_bf16, sc_from_bf16(sc_to_bf16(x)), (double)sc_as_bf16((float)v), 0, 0)                                        \
     F(to_fp16, sc_from_fp16(sc_to_fp16(x)), (double)sc_from_fp16(sc_to_fp16((float)v)), 0, 0)

@@ -18,7 +18,7 @@ LOOP = re.compile(r'for _, name in ipairs \{([^}]*)\} do\n  nn\[name\] = functio
 METHODS = re.compile(r'for _, name in ipairs \{([^}]*)\} do\n  method\[name\] = nn\[name\]')
 ALIAS = re.compile(r"(nn\.\w+) = (nn|prim)\.(\w+)$")
 OWNER = re.compile(r"((?:nn|optim)\.\w+)[ ({]")
-KEYS = re.compile(r'check_keys\((?:L, \d+, )?"(nn\.\w+)",\s*(?:\w+, )?"([a-z_ ]+)"\)')
+KEYS = re.compile(r'(?:check_keys|\boptions|take_options|\bread)\((?:L, \d+, )?"(nn\.\w+)",\s*(?:\w+, )?"([a-z_ ]+)"[,)]')
 
 HEAD = """# Reference: `nn` and `optim`
 

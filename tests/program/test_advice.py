@@ -69,7 +69,6 @@ ADVICE = [
     (2, dict(TIED, shard="nn.fully_shard(model.embed, HOST) nn.fully_shard(model.out) nn.fully_shard(model)"), r"say the same in both, and in the model, to which it belongs$",
      [dict(TIED, shard="nn.fully_shard(model.embed, HOST) nn.fully_shard(model.out, HOST) nn.fully_shard(model, HOST)")]),
     (1, dict(body="x = nn.matmul(x, nn.zeros({ 4, 4 }, 'bf16'))"), r"nn\.cast\(a, b\) gives one the dtype of the other$", [dict(body="x = nn.matmul(x, nn.cast(nn.zeros({ 4, 4 }, 'bf16'), x))")]),
-    (1, dict(body="x = x ^ x"), r"write nn\.exp\(b \* nn\.log\(a\)\), for a > 0$", [dict(body="local a = x * x + 1 x = nn.exp(x * nn.log(a))")]),
     (1, dict(body="x = nn.where(x, x, 0)"), r"compare it: nn\.ne\(condition, 0\)$", [dict(body="x = nn.where(nn.ne(x, 0), x, 0)")]),
 ]
 

@@ -177,6 +177,29 @@ SCAN(gelu_tanh_grad, 3, 0.3, sc_gelu_tanh_grad(1, x),
                                                : v * sigmoid(tanh_argument(v)) * sigmoid(-tanh_argument(v)) *
                                                      1.5957691216057308 * (1 + 3 * 0.044715 * v * v)))
 SCAN(silu_grad, 3, 0.3, sc_silu_grad(1, x), sigmoid(v) + (fabs(v) > 200 ? 0 : v * sigmoid(v) * sigmoid(-v)))
+SCAN(expm1, 1.7, 0, sc_expm1(x), expm1(v))
+SCAN(log1p, 1.5, 0, sc_log1p(x), log1p(v))
+SCAN(tan, 2, 0, sc_tan(x), tan(v))
+#define WIDE_SCAN(name, call) SCAN(name, 0.6, 0, call(x), name(v))
+WIDE_SCAN(exp2, sc_two_to)
+WIDE_SCAN(log2, sc_log2)
+WIDE_SCAN(log10, sc_log10)
+WIDE_SCAN(sinh, sc_sinh)
+WIDE_SCAN(cosh, sc_cosh)
+WIDE_SCAN(asinh, sc_asinh)
+WIDE_SCAN(acosh, sc_acosh)
+WIDE_SCAN(atanh, sc_atanh)
+WIDE_SCAN(sin, sc_sin)
+WIDE_SCAN(cos, sc_cos)
+WIDE_SCAN(asin, sc_asin)
+WIDE_SCAN(acos, sc_acos)
+WIDE_SCAN(atan, sc_atan)
+WIDE_SCAN(erf, sc_erf)
+WIDE_SCAN(erfc, sc_erfc)
+SCAN(floor, 0, 0, sc_whole_below(x), floor(v))
+SCAN(ceil, 0, 0, sc_whole_above(x), ceil(v))
+SCAN(trunc, 0, 0, sc_whole_toward_zero(x), trunc(v))
+SCAN(rint, 0, 0, sc_whole_nearest(x), rint(v))
 SCAN(square, 0.6, 0, sc_pow(x, 2), v *v)
 SCAN(cube, 0.6, 0, sc_pow(x, 3), v *v *v)
 SCAN(reciprocal, 0.6, 0, sc_pow(x, -1), 1 / v)
@@ -190,6 +213,20 @@ Test(math, derivatives_near_their_zeros) {
         cr_assert(fabs(sc_silu_grad(1, x) - (sigmoid(v) + v * sigmoid(v) * sigmoid(-v))) < 2e-7);
         cr_assert(fabs(sc_gelu_tanh_grad(1, x) - (sigmoid(z) + v * sigmoid(z) * sigmoid(-z) * 1.5957691216057308 *
                                                                    (1 + 3 * 0.044715 * v * v))) < 3e-7);
+    }
+}
+
+/* Any two floats, of all exponents, and special ones. */
+Test(math, of_two) {
+    static const float special[] = {0, -0.0f, INFINITY, -INFINITY, NAN, 1, -1, 3};
+    uint64_t z = 88172645463325252u;
+    for (int i = 0; i < 1000000; i++) {
+        z ^= z << 13, z ^= z >> 7, z ^= z << 17;
+        float a = i < 64 ? special[i / 8] : sc_float((uint32_t)z), b = i < 64 ? special[i % 8] : sc_float(z >> 32);
+        cr_assert(ulps(sc_fmod(a, b), fmod(a, b)) == 0, "fmod %a %a", a, b);
+        cr_assert(ulps(sc_atan2(a, b), atan2(a, b)) <= 0.6, "atan2 %a %a", a, b);
+        cr_assert(ulps(sc_hypot(a, b), hypot(a, b)) <= 0.6, "hypot %a %a", a, b);
+        cr_assert(ulps(sc_pow(a, b), pow(a, b)) <= 0.6, "pow %a %a", a, b);
     }
 }
 

@@ -27,12 +27,3 @@ function nn.cross_entropy(logits, targets, options)
   local slot = prim.count(targets, ignore)
   return (op("cross_entropy", { logits = nn.reshape(logits, -1, logits:size(-1)), targets = nn.reshape(targets, -1), ignore = ignore, count = slot }))
 end
-
--- The mean of (x - y)², of two tensors of one shape, as torch.nn.functional.mse_loss.
-function nn.mse_loss(x, y)
-  if not same_sizes(need_tensor("mse_loss", x).shape, need_tensor("mse_loss", y).shape) then
-    fail(nil, "mse_loss: %s and %s must be of one shape", tostring(x), tostring(y))
-  end
-  local d = x - y
-  return nn.mean(d * d)
-end

@@ -79,3 +79,25 @@ function nn.linear(x, weight, bias)
   end
   return (op("matmul", { a = x, b = beside(x, weight), bias = beside(x, bias), trans_b = true }))
 end
+
+-- ── more products, as torch.NAME ─────────────────────────────────────────────────────────────────────────────────────
+
+-- Matrices by matrices, batches of them, several in a row; a matrix by a vector; the sum of the products of two vectors, all
+-- products of two; the products of the rows of a with the rows of b; b times each element of a, of matrices.
+function nn.mm(a, b) return product(a, b) end
+function nn.bmm(a, b) return product(a, b) end
+function nn.chain_matmul(first, ...)
+  for _, b in ipairs { ... } do first = product(first, b) end
+  return first
+end
+function nn.mv(a, v) return nn.squeeze(product(a, nn.unsqueeze(v, 1)), -1) end
+function nn.dot(a, b) return prim.in_fp32(function(x, y) return nn.sum(x * y) end, a, b) end
+function nn.outer(a, b) return nn.unsqueeze(a, 1) * b end
+function nn.inner(a, b)
+  if need_tensor("inner", a).ndim == 1 and need_tensor("inner", b).ndim == 1 then return nn.dot(a, b) end
+  return product(a, nn.transpose(b, -2, -1))
+end
+function nn.kron(a, b)
+  local n, m, k, l = a:size(0), a:size(1), b:size(0), b:size(1)
+  return nn.reshape(nn.reshape(a, n, 1, m, 1) * nn.reshape(b, 1, k, 1, l), n * k, m * l)
+end

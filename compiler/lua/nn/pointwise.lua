@@ -8,8 +8,14 @@ local table_of, is_tensor, floating, need_tensor = prim.table_of, prim.is_tensor
 -- ── pointwise ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 -- The function of each element of x, as torch.NAME. Integers are cast to fp32 first. The result has x's shape.
-for _, name in ipairs { "exp", "sqrt", "rsqrt", "tanh", "sigmoid", "relu", "silu" } do
+for _, name in ipairs { "exp", "exp2", "expm1", "log2", "log10", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh",
+  "atanh", "erf", "erfc", "tanh", "sigmoid", "relu", "silu", "mish", "logsigmoid", "hardsigmoid", "hardswish" } do
   nn[name] = function(x) return (op(name, { a = floating(need_tensor(name, x)) })) end
+end
+
+-- Each element rounded to a whole number, as torch.NAME: down, up, toward zero. The gradient is 0.
+for _, name in ipairs { "floor", "ceil", "trunc" } do
+  nn[name] = function(x) return prim.is_float(need_tensor(name, x)) and (op(name, { a = x })) or x end
 end
 
 -- The magnitude, the sign (-1, 0 or 1, with gradient 0) and -x of each element, in x's dtype, as torch.NAME.
@@ -26,9 +32,13 @@ function nn.gelu(x, approximate)
 end
 
 -- Arithmetic on two tensors, or on a tensor and a number, as torch.NAME. The operators + - * / ^ mean the same. Shapes
--- broadcast and dtypes are promoted as in PyTorch. pow takes at most one tensor.
-for _, name in ipairs { "add", "sub", "mul", "div", "pow" } do
+-- broadcast and dtypes are promoted as in PyTorch.
+for _, name in ipairs { "add", "sub", "mul", "div" } do
   nn[name] = function(a, b) return prim.arithmetic(name, a, b) end
+end
+function nn.pow(a, b)
+  local function power(x, y) return prim.arithmetic("pow", x, y) end
+  return is_tensor(b) and prim.in_fp32(power, a, b) or power(a, b)
 end
 
 -- Comparisons (the result is bool) and the larger or smaller of two, element by element, as torch.NAME. a and b are
@@ -40,7 +50,7 @@ end
 -- a where the condition (a tensor) is true, else b, as torch.where. a and b are tensors or numbers. Shapes broadcast.
 function nn.where(condition, a, b) return prim.where(condition, a, b) end
 
--- x held within low and high, as torch.clamp. Both bounds are numbers; either may be nil.
+-- x held within low and high, as torch.clamp. Both bounds are numbers; either may be nil. At a bound the gradient is 0.
 function nn.clamp(x, low, high)
   need_tensor("clamp", x)
   for _, bound in ipairs { low or 0, high or 0 } do
@@ -48,14 +58,10 @@ function nn.clamp(x, low, high)
       fail("nn.maximum and nn.minimum take tensors", "clamp: a bound is %s; bounds are numbers", describe(bound))
     end
   end
-  if low and high then
-    if low > high then fail(nil, "clamp: the lower bound %g is above the upper bound %g", low, high) end
-    local whole = math.tointeger(low) and math.tointeger(high)
-    return (op("clamp", { a = whole and x or floating(x), low = low, high = high }))
-  end
-  if low then return nn.maximum(x, low) end
-  if high then return nn.minimum(x, high) end
-  fail(nil, "clamp: give a lower bound, an upper bound, or both")
+  if not low and not high then fail(nil, "clamp: give a lower bound, an upper bound, or both") end
+  if low and high and low > high then fail(nil, "clamp: the lower bound %g is above the upper bound %g", low, high) end
+  local whole = math.tointeger(low or 0) and math.tointeger(high or 0)
+  return (op("clamp", { a = whole and x or floating(x), low = low or -math.huge, high = high or math.huge }))
 end
 
 -- nn.cast(x, "fp32") is x in that dtype, as x.to(dtype) in PyTorch; so it is also in a unit that computes in 16 bits.

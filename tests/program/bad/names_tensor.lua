@@ -1,11 +1,11 @@
--- expect: names_tensor\.lua:8: a tensor has no field or method 'relu'; PyTorch's relu is `nn.relu\(x\)` here
+-- expect: names_tensor\.lua:8: a tensor has no field or method 'gelu'; PyTorch's gelu is `nn.gelu\(x\)` here
 local nn, optim = require "nn", require "optim"
 local model = nn.module "Net"
 model.embed = nn.Embedding(16, 4)
 model.out = nn.Linear(4, 16)
 function model:forward(tokens)
   local x = self.embed(tokens)
-  x = x:relu()
+  x = x:gelu()
   return self.out(x)
 end
 

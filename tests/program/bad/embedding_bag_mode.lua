@@ -1,11 +1,11 @@
--- expect: names_elu\.lua:8: nn has no field 'elu'; 'elu' is not there: write `nn.where.*instead
+-- expect: embedding_bag_mode\.lua:8: embedding_bag: the mode is "mean" \(the default\), "sum" or "max", not the string "min"
 local nn, optim = require "nn", require "optim"
 local model = nn.module "Net"
 model.embed = nn.Embedding(16, 4)
 model.out = nn.Linear(4, 16)
 function model:forward(tokens)
   local x = self.embed(tokens)
-  x = nn.elu(x)
+  x = x + nn.sum(nn.embedding_bag(tokens, self.embed.weight, "min"))
   return self.out(x)
 end
 
