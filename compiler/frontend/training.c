@@ -295,7 +295,8 @@ static void trace_sample(Frontend *f, int training) {
 
 /* ── losses and metrics ─────────────────────────────────────────────────────────────────────────────────────────────
  */
-/* count(targets, ignore) -> slot. The host counts the targets of the whole step before it runs, so it must have them.
+/* count(targets, ignore) -> slot, or nil where the host, which counts the targets of the whole step before it runs, does
+ * not have them.
  */
 static int prim_count(lua_State *L) {
     Frontend *f = fe_of(L);
@@ -305,13 +306,7 @@ static int prim_count(lua_State *L) {
     Input *in = NULL;
     for (int i = 0; i < f->g->inputs.n; i++)
         if (f->g->inputs.at[i]->value == root || f->g->inputs.at[i]->sample_value == root) in = f->g->inputs.at[i];
-    if (!in || value_numel(t) != value_numel(root))
-        trace_fail(L,
-                   "pass the input itself, reshaped or transposed at most; mark positions that do not count with "
-                   "ignore_index in the data",
-                   "cross_entropy: the targets %s are %s; their number over the whole step is counted before it runs",
-                   value_str(f->arena, t),
-                   in ? arena_printf(f->arena, "only a part of the input '%s'", in->name) : "computed, not an input");
+    if (!in || value_numel(t) != value_numel(root)) return 0;
     for (int i = 0; i < training->counts.n; i++)
         if (training->counts.at[i].input == in && training->counts.at[i].ignore == ignore) {
             lua_pushinteger(L, i);

@@ -25,6 +25,7 @@
     X(nn_network, "lua/nn/network.lua")                                                                                \
     X(nn_attention, "lua/nn/attention.lua")                                                                            \
     X(nn_rope, "lua/nn/rope.lua")                                                                                      \
+    X(nn_cross_entropy, "lua/nn/cross_entropy.lua")                                                                    \
     X(nn_losses, "lua/nn/losses.lua")                                                                                  \
     X(nn_ranks, "lua/nn/ranks.lua")                                                                                    \
     X(nn_parameters, "lua/nn/parameters.lua")                                                                          \

@@ -34,6 +34,14 @@ function nn.softmax(x, dim)
   return nn.transpose((op("softmax", { x = nn.transpose(x, k, -1) })), k, -1)
 end
 
+-- The logarithm of softmax over dim (default: the last), as torch.log_softmax: in fp32, also of x in 16 bits.
+function nn.log_softmax(x, dim)
+  local k = dim_of("log_softmax", x, dim or -1)
+  if x.dtype ~= "fp64" then x = nn.cast(x, "fp32") end
+  local below = x - nn.detach(nn.max(x, k, true))
+  return below - nn.log(nn.sum(nn.exp(below), k, true))
+end
+
 -- The k largest elements along the last dimension, the largest first, and their indices (int32), as torch.topk. Of equal
 -- ones the first comes first. The indices have no gradient.
 function nn.topk(x, k)
