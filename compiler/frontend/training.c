@@ -295,8 +295,8 @@ static void trace_sample(Frontend *f, int training) {
 
 /* ── losses and metrics ─────────────────────────────────────────────────────────────────────────────────────────────
  */
-/* count(targets, ignore) -> slot, or nil where the host, which counts the targets of the whole step before it runs, does
- * not have them.
+/* count(targets, ignore) -> slot, or nil where the host, which counts the targets of the whole step before it runs,
+ * does not have them.
  */
 static int prim_count(lua_State *L) {
     Frontend *f = fe_of(L);

@@ -4,13 +4,13 @@
  *
  * Of a row, with d = x[target] - most, the largest logit: rest = Σ_{c ≠ target} e^(x[c] - most), all = rest + e^d;
  * loss = Σ_{target ≠ ignore} (log all - d) / count, count from the record: the step's global number of targets /
- * (world × accumulation), or `total`.  dx = (e^(x - most) / all) · g / count, at the target -(rest / all) · g / count; 0
- * in ignored rows. most + log all is never made for these: it would be rounded to the ulp of `most`, and the loss and
+ * (world × accumulation), or `total`.  dx = (e^(x - most) / all) · g / count, at the target -(rest / all) · g / count;
+ * 0 in ignored rows. most + log all is never made for these: it would be rounded to the ulp of `most`, and the loss and
  * 1 - p are as small as the model is good. Where the target's logit is the largest, log all = log1p(rest). Where each
  * row's loss is a result (`rows`), nothing is divided by count, and g is a number a row.
  *
- * With a softcap all x are c tanh(x / c), and dx has the factor 1 - (x / c)². Smoothing s adds s (x[target] - mean x) to
- * a row's loss, and s (1{target} - 1 / V) to dx; z adds z lse², lse = most + log all, and 2 z lse e^(x - lse).
+ * With a softcap all x are c tanh(x / c), and dx has the factor 1 - (x / c)². Smoothing s adds s (x[target] - mean x)
+ * to a row's loss, and s (1{target} - 1 / V) to dx; z adds z lse², lse = most + log all, and 2 z lse e^(x - lse).
  *
  * Parts write most and rest, row by row in one pass over the logits (Milakov and Gimelshein 2018: the sum is rescaled
  * when the maximum grows); the finish adds the rows' losses up in order. A target outside [0,V) makes the loss NaN. The

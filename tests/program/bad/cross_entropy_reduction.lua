@@ -1,4 +1,4 @@
--- expect: cross_entropy_reduction\.lua:14: cross_entropy: the reduction is "mean" \(the default\), "sum" or "none", not "avg"
+-- expect: cross_entropy_reduction\.lua:14: cross_entropy: the reduction is "mean" \(the default\), "sum" or "none", not the string "avg"
 local nn, optim = require "nn", require "optim"
 local model = nn.module "Net"
 model.embed = nn.Embedding(16, 4)
