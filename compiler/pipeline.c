@@ -116,7 +116,9 @@ void pipeline_lower(Graph *g, const Device *d, const PipelineOptions *o) {
     each_traced(g, lower_epilogue_fusion_traced);
     after("qkv_fusion", "epilogue_fusion", g, d, o);
     lower_autodiff(g, g->train);
-    after("autodiff", NULL, g, d, o);
+    record("autodiff", g, d, o);
+    lower_chunks(g, g->train);
+    after("autodiff", "chunks", g, d, o);
     each_traced(g, lower_epilogue_fusion);
     after("epilogue_fusion", NULL, g, d, o);
     each_traced(g, lower_rematerialize);

@@ -419,6 +419,12 @@ case("cross_entropy_weight", x=(2, 8, 16), w=positive(16), smooth=False, lua="nn
 case("cross_entropy_weight_smooth", x=(2, 8, 16), w=positive(16), smooth=False,
      lua="nn.cross_entropy(x, targets, { weight = w, label_smoothing = 0.2, reduction = 'none' }) + w:reshape(2, 8)",
      torch=lambda x, targets, w: F().cross_entropy(x.flatten(0, 1), targets.flatten().long(), w.detach(), label_smoothing=0.2, reduction="none").view(2, 8) + w.view(2, 8))
+case("linear_cross_entropy", x=(2, 8, 4), w=(16, 4), c=(16,), lua="nn.linear_cross_entropy(x, w, targets, { chunk = 5, bias = c, z_loss = 0.1 })",
+     torch=lambda x, w, c, targets: torch_cross_entropy(F().linear(x, w, c), targets, z_loss=0.1).sum() / (targets != -100).sum())
+case("linear_cross_entropy_rows", x=(2, 8, 4), w=(16, 4), lua="nn.linear_cross_entropy(x, w, targets, { chunk = 1, reduction = 'none' })",
+     torch=lambda x, w, targets: torch_cross_entropy(x @ w.T, targets))
+case("linear_cross_entropy_many", x=(2, 8, 4), w=(16, 4), lua="nn.linear_cross_entropy(x, w, nn.where(nn.lt(tokens, targets), targets, -100), { chunk = 1 })",
+     torch=lambda x, w, tokens, targets: F().cross_entropy((x @ w.T).flatten(0, 1), T().where(tokens < targets, targets, -100).flatten().long()))
 case("log_probs", x=(2, 8, 16), large={"x": (2, 8, 1003)}, lua="nn.log_probs(x, targets)", torch=lambda x, targets: -torch_cross_entropy(x, targets))
 case("log_softmax", x=(2, 8, 16), large={"x": (2, 8, 1003)}, lua="nn.log_softmax(x)", torch=lambda x: x.log_softmax(-1))
 case("log_softmax_dim", x=(2, 8, 16), lua="nn.log_softmax(x, 1)", torch=lambda x: x.log_softmax(1))

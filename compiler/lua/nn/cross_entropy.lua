@@ -4,7 +4,7 @@
 local prim = prim
 local nn, op, fail, describe, check_keys, table_of = prim.nn, prim.op, prim.refuse, prim.describe, prim.check_keys, prim.table_of
 local same_sizes, need_tensor, need_integer = prim.same_sizes, prim.need_tensor, prim.need_integer
-local need_number, need_positive = prim.need_number, prim.need_positive
+local need_number, need_positive, need_size = prim.need_number, prim.need_positive, prim.need_size
 
 -- ── options ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -47,7 +47,7 @@ end
 
 local function loss_of(logits, targets, s, form)
   return (op("cross_entropy", {
-    logits = nn.reshape(logits, -1, logits:size(-1)), targets = nn.reshape(targets, -1), total = form.total, rows = form.rows,
+    logits = nn.reshape(logits, -1, logits:size(-1)), targets = nn.reshape(targets, -1), total = form.total, rows = form.rows, chunk = form.chunk,
     ignore = s.ignore, count = form.count or 0, smoothing = s.smoothing, z_loss = s.z_loss, softcap = s.softcap,
   }))
 end
@@ -132,4 +132,66 @@ function nn.nll_loss(log_probs, targets, options)
   if s.reduction == "sum" then return nn.sum(losses) end
   local total = nn.sum(w)
   return nn.sum(losses) / nn.where(nn.eq(total, 0), 1, total)
+end
+
+-- How many rows of logits are made at a time: so many that they have half a billion elements, 1 GiB in 16 bits.
+local function rows_of_chunk(classes)
+  local rows = 128
+  while rows * 2 * classes <= 2 ^ 29 do rows = rows * 2 end
+  return rows
+end
+
+-- x cut along its first dimension, and put together again: ten pieces at a time.
+local function cut(x, sizes)
+  if #sizes <= 10 then return { nn.split(x, sizes, 0) } end
+  local each, sums, groups, out = (#sizes + 9) // 10, {}, {}, {}
+  for i, size in ipairs(sizes) do
+    local k = (i - 1) // each + 1
+    sums[k], groups[k] = (sums[k] or 0) + size, groups[k] or {}
+    table.insert(groups[k], size)
+  end
+  for k, part in ipairs(cut(x, sums)) do
+    for _, piece in ipairs(cut(part, groups[k])) do out[#out + 1] = piece end
+  end
+  return out
+end
+local function join(list)
+  while #list > 1 do
+    local joined = {}
+    for i = 1, #list, 10 do joined[#joined + 1] = nn.concat({ table.unpack(list, i, math.min(i + 9, #list)) }, 0) end
+    list = joined
+  end
+  return list[1]
+end
+
+-- nn.cross_entropy(nn.linear(x, weight, bias), targets, options) without its logits: they are made a chunk of rows at a
+-- time, and in training a chunk's gradient follows its loss at once, so that one chunk stands in memory. x [...,D], weight
+-- [V,D], targets int32 [...]. options: those of nn.cross_entropy but weight; bias [V]; chunk: how many rows a chunk has,
+-- by default the power of two that makes half a billion logits (1 GiB in 16 bits). Terms of the weight's gradient are
+-- added up chunk by chunk. With reduction = "none" the backward makes each chunk's logits again.
+function nn.linear_cross_entropy(x, weight, targets, options)
+  local s = need_options("nn.linear_cross_entropy", options, "ignore_index label_smoothing z_loss softcap reduction bias chunk")
+  local what, o, total, sizes = s.what, table_of(options), nil, {}
+  if need_tensor(what, weight).ndim ~= 2 or need_tensor(what, x).ndim < 1 or x:size(-1) ~= weight:size(1) then
+    fail(nil, "%s: x %s needs a weight [classes,%s], and it is %s", what, tostring(x), x.ndim > 0 and x:size(-1) or "width", tostring(weight))
+  end
+  local flat = nn.reshape(x, -1, x:size(-1))
+  if need_tensor(what, targets).dtype ~= "int32" or not same_sizes(targets.shape, { table.unpack(x.shape, 1, x.ndim - 1) }) then
+    fail(nil, "%s: x %s needs targets int32, one for each row, but these are %s", what, tostring(x), tostring(targets))
+  end
+  local rows, n = need_size(what, "chunk", o.chunk == nil and rows_of_chunk(weight:size(0)) or o.chunk), flat:size(0)
+  for at = 0, n - 1, rows do sizes[#sizes + 1] = math.min(rows, n - at) end
+  local none = s.reduction == "none"
+  local form = none and { rows = true } or divisor(targets, s)
+  form.chunk = not none and #sizes > 1
+  local function loss(part, w, bias, t) return loss_of(nn.linear(part, w, bias), t, s, form) end
+  local parts, of, losses = cut(flat, sizes), cut(nn.reshape(targets, -1), sizes), {}
+  for i, part in ipairs(parts) do
+    if none then
+      losses[i] = nn.checkpoint(loss, part, weight, o.bias, of[i])
+    else
+      total = total and total + loss(part, weight, o.bias, of[i]) or loss(part, weight, o.bias, of[i])
+    end
+  end
+  return total or nn.reshape(join(losses), targets.shape)
 end

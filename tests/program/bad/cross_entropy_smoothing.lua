@@ -1,4 +1,4 @@
--- expect: cross_entropy_smoothing\.lua:14: cross_entropy: label_smoothing must be a number from 0 to 1, not 1.5
+-- expect: cross_entropy_smoothing\.lua:14: cross_entropy: label_smoothing must be a number from 0 to 1, not the number 1.5
 local nn, optim = require "nn", require "optim"
 local model = nn.module "Net"
 model.embed = nn.Embedding(16, 4)

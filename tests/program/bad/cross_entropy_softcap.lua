@@ -1,4 +1,4 @@
--- expect: cross_entropy_softcap\.lua:14: cross_entropy: softcap must be a number above 0, not 0
+-- expect: cross_entropy_softcap\.lua:14: cross_entropy: softcap must be a number above 0, not the number 0
 local nn, optim = require "nn", require "optim"
 local model = nn.module "Net"
 model.embed = nn.Embedding(16, 4)

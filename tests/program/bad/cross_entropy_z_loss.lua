@@ -1,4 +1,4 @@
--- expect: cross_entropy_z_loss\.lua:14: cross_entropy: z_loss must be a number that is not negative, not -1
+-- expect: cross_entropy_z_loss\.lua:14: cross_entropy: z_loss must be a number that is not negative, not the number -1
 local nn, optim = require "nn", require "optim"
 local model = nn.module "Net"
 model.embed = nn.Embedding(16, 4)
