@@ -295,9 +295,8 @@ static void trace_sample(Frontend *f, int training) {
 
 /* ── losses and metrics ─────────────────────────────────────────────────────────────────────────────────────────────
  */
-/* count(targets, ignore) -> slot, or nil where the host, which counts the targets of the whole step before it runs,
- * does not have them.
- */
+/* count(targets, ignore) -> slot. The host, which counts the targets of the whole step before it runs, takes `ignore`
+ * for a value of the input that they are or are cut from. nil: they are computed, or only a part of an input. */
 static int prim_count(lua_State *L) {
     Frontend *f = fe_of(L);
     Value *t = tensor_value(L, 1, "cross_entropy"), *root = value_root(t);
@@ -306,17 +305,16 @@ static int prim_count(lua_State *L) {
     Input *in = NULL;
     for (int i = 0; i < f->g->inputs.n; i++)
         if (f->g->inputs.at[i]->value == root || f->g->inputs.at[i]->sample_value == root) in = f->g->inputs.at[i];
-    if (!in || value_numel(t) != value_numel(root)) return 0;
-    for (int i = 0; i < training->counts.n; i++)
-        if (training->counts.at[i].input == in && training->counts.at[i].ignore == ignore) {
-            lua_pushinteger(L, i);
-            return 1;
-        }
-    if (training->counts.n == SC_COUNTS)
-        trace_fail(L, NULL, "cross_entropy: more than %d different targets in one model", SC_COUNTS);
-    CountSlot slot = {in, ignore};
-    push(&training->counts, f->arena, slot);
-    lua_pushinteger(L, training->counts.n - 1);
+    if (!in) return 0;
+    int slot = 0;
+    while (slot < training->counts.n &&
+           (training->counts.at[slot].input != in || training->counts.at[slot].ignore != ignore))
+        slot++;
+    if (slot == SC_COUNTS) trace_fail(L, NULL, "cross_entropy: more than %d different targets in one model", SC_COUNTS);
+    CountSlot made = {in, ignore};
+    if (slot == training->counts.n) push(&training->counts, f->arena, made);
+    if (value_numel(t) != value_numel(root)) return 0;
+    lua_pushinteger(L, slot);
     return 1;
 }
 

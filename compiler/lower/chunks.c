@@ -1,5 +1,5 @@
-/* Chunks: where a loss is made chunk by chunk, each chunk's logits and loss stand just before their gradient, so that the
- * logits of one chunk alone are in memory. The order changes, and no bit. Relies on: autodiff, the hint `chunk` of
+/* Chunks: where a loss is made chunk by chunk, each chunk's logits and loss stand just before their gradient, so that
+ * the logits of one chunk alone are in memory. The order changes, and no bit. Relies on: autodiff, the hint `chunk` of
  * cross_entropy. Relied on by: epilogue_fusion (the loss and its gradient are neighbours).
  *
  * What is late: a chunk's loss; what the forward makes of it; and logits that nothing else of the forward reads. */

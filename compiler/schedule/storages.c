@@ -45,7 +45,6 @@ static StorageClass state_storage_class(StateClass c) {
     return classes[c];
 }
 
-
 static int64_t storage_size(int64_t bytes) {
     return max64(round_up(bytes, ALIGN), ALIGN);
 }

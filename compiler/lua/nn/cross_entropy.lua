@@ -18,7 +18,7 @@ local function need_targets(what, logits, targets)
   local lead = logits.shape
   table.remove(lead)
   if targets.dtype ~= "int32" or not same_sizes(lead, targets.shape) then
-    local other = targets.dtype ~= "int32" and 'declare them as nn.input("int32", ...), or cast them: nn.cast(targets, "int32")' or nil
+    local other = targets.dtype ~= "int32" and 'declare them as nn.input("int32", ...)' or nil
     fail(other, "%s: logits %s need targets int32[%s], but these are %s", what, tostring(logits), table.concat(lead, ","), tostring(targets))
   end
   return lead
@@ -46,6 +46,7 @@ end
 -- ── per token ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 local function loss_of(logits, targets, s, form)
+  prim.count(targets, s.ignore)                            -- the data may hold it
   return (op("cross_entropy", {
     logits = nn.reshape(logits, -1, logits:size(-1)), targets = nn.reshape(targets, -1), total = form.total, rows = form.rows, chunk = form.chunk,
     ignore = s.ignore, count = form.count or 0, smoothing = s.smoothing, z_loss = s.z_loss, softcap = s.softcap,
@@ -114,7 +115,8 @@ end
 -- their log_softmax. options: ignore_index, softcap, as of nn.cross_entropy.
 function nn.log_probs(logits, targets, options)
   local s = need_options("nn.log_probs", options, "ignore_index softcap")
-  return -nn.reshape(loss_of(logits, targets, s, { rows = true }), need_targets("log_probs", logits, targets))
+  local lead = need_targets("log_probs", logits, targets)
+  return -nn.reshape(loss_of(logits, targets, s, { rows = true }), lead)
 end
 
 -- -log_probs[target], as torch.nn.functional.nll_loss. log_probs [...,V], such as nn.log_softmax gives, targets int32
