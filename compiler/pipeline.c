@@ -131,6 +131,7 @@ void pipeline_lower(Graph *g, const Device *d, const PipelineOptions *o) {
     after("recompute", NULL, g, d, o);
     lower_place_updates(g, d);
     lower_shard(g);
+    each_program(g, lower_accumulate);
     after("shard", NULL, g, d, o);
     each_program(g, lower_offload);
     after("offload", NULL, g, d, o);

@@ -66,6 +66,21 @@ static void put(Chunks *c, Op *op) {
     push(&c->order, c->arena, op);
 }
 
+/* A sum of two products is finished by the later one, with the sum fused to it: what the earlier one reads, a chunk's
+ * logits among it, is then free before the later chunk. */
+static void later_first(const Chunks *c) {
+    for (int i = 0; i < c->order.n; i++) uses_place(c->uses, c->order.at[i], i);
+    for (int i = 0; i < c->order.n; i++) {
+        Op *op = c->order.at[i];
+        if (op->kind != OP_add || op->phase != BACKWARD) continue;
+        Value *a = op->add.a, *b = op->add.b;
+        if (!a->def || !b->def || !op_is(a->def, T_PRODUCT) || !op_is(b->def, T_PRODUCT)) continue;
+        if (uses_position(c->uses, a->def) >= uses_position(c->uses, b->def)) continue;
+        op->add.a = b;
+        op->add.b = a;
+    }
+}
+
 void lower_chunks(Graph *g, Program *p) {
     Chunks c = {.p = p, .uses = uses_new(g, p), .arena = g->arena};
     c.late = NEW_ARRAY(g->arena, bool, p->ops.n + 1);
@@ -75,6 +90,7 @@ void lower_chunks(Graph *g, Program *p) {
             for (int i = 0; i < p->ops.n; i++)
                 if (c.late[i] == late) put(&c, p->ops.at[i]);
         memcpy(p->ops.at, c.order.at, sizeof *p->ops.at * (size_t)p->ops.n);
+        later_first(&c);
     }
     uses_free(c.uses);
 }

@@ -7,7 +7,7 @@ import math
 import os
 import random
 
-from harness import ROOT, build, check, close, corpus, planned, run, scratch, steps, write_safetensors
+from harness import ROOT, build, check, close, corpus, planned, run, same_run, scratch, steps, write_safetensors
 
 PREFERENCES, CONTRASTIVE = (os.path.join(ROOT, "models", n) for n in ("preferences.lua", "contrastive.lua"))
 BATCH, ANSWERS, SEQ, PROMPT = 2, 2, 32, 12
@@ -116,7 +116,9 @@ def test_head_fused_with_its_loss():
     """The numbers of the whole head, on two ranks with accumulation, and a chunk's logits in memory instead of all."""
     model, got = head(), {}
     for how in ("whole", "chunks", "rows"):
-        log, weights = run(build(model, world=2, head=how), "--data", corpus(), "--steps", "3")
+        binary, args = build(model, world=2, head=how), ("--data", corpus(), "--steps", "3")
+        log, trained = run(binary, *args)
+        same_run((log, trained), run(binary, *args, "--poison", "--interleave", "7"), how + ", poisoned")
         got[how] = [s["loss"] for s in steps(log)] + [s["grad_norm"] for s in steps(log)]
     for how in ("chunks", "rows"):
         close(got[how], got["whole"], 2e-6, how)
