@@ -1,16 +1,22 @@
-/* Accumulate: a weight that several products read has a gradient that is a sum over them. Each product adds its term to
- * the sum so far; here all of these sums get the bytes of the last one. Relies on: epilogue_fusion (a product and a sum
- * are one op), shard (where a unit's gradients lie). Relied on by: storages; kernels of products, which add in place.
+/* Accumulate: the weight of a head whose logits are made in chunks has a gradient that is a sum over them. Each product
+ * adds its term to the sum so far; here all of these sums get the bytes of the last one. Relies on: epilogue_fusion (a
+ * product and a sum are one op), shard (where a unit's gradients lie). Relied on by: storages; kernels of products,
+ * which add in place.
  */
 #include "../ir/build.h"
 #include "edit.h"
 #include "lower.h"
 #include "lowering.h"
 
-/* Is op a weight's gradient, and nothing is done to its sums but the addition of c? */
+static bool of_logits(const Op *op) {
+    return op && (op->kind == OP_cross_entropy_grads || op->kind == OP_cross_entropy_grad);
+}
+
+/* Is op the weight's gradient of some logits, and nothing is done to its sums but the addition of c? Terms that are
+ * made far apart stay where they are: the unit's whole buffer would be in use between them. */
 static bool is_term(const Op *op) {
     return op && op_is(op, T_PRODUCT) && op->phase == BACKWARD && INT_OF(op, trans_a) && !INT_OF(op, epilogue) &&
-           !OPERAND_OF(op, bias);
+           !OPERAND_OF(op, bias) && of_logits(value_root(OPERAND_OF(op, a))->def);
 }
 
 /* May c, which op adds, lie where op's result lies? */

@@ -25,7 +25,7 @@ void lower_fuse(Graph *g, Program *p); /* layouts (copies where a kernel needs t
 void lower_recompute(Graph *g, Program *p);          /* clones for checkpointed modules; marks what is offloaded */
 void lower_place_updates(Graph *g, const Device *d); /* sets Unit.host_update */
 void lower_shard(Graph *g); /* units, flat layout, states; builds g->programs with gathers, reduces, optimizer */
-void lower_accumulate(Graph *g, Program *p); /* sums of a weight's gradient over its uses are made in place */
+void lower_accumulate(Graph *g, Program *p); /* a head's gradient is summed over chunks in place */
 void lower_offload(Graph *g, Program *p); /* offload/fetch pairs; updates on the host, or streamed through the device */
 void lower_remove_dead(Graph *g, Program *p);
 
