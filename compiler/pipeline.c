@@ -113,7 +113,9 @@ void pipeline_lower(Graph *g, const Device *d, const PipelineOptions *o) {
     each_traced(g, lower_epilogue_fusion_traced);
     after("qkv_fusion", "epilogue_fusion", g, d, o);
     lower_autodiff(g, g->train);
-    after("autodiff", NULL, g, d, o);
+    record("autodiff", g, d, o);
+    lower_chunks(g, g->train);
+    after("autodiff", "chunks", g, d, o);
     each_traced(g, lower_epilogue_fusion);
     after("epilogue_fusion", NULL, g, d, o);
     each_traced(g, lower_rematerialize);
@@ -126,6 +128,7 @@ void pipeline_lower(Graph *g, const Device *d, const PipelineOptions *o) {
     after("recompute", NULL, g, d, o);
     lower_place_updates(g, d);
     lower_shard(g);
+    each_program(g, lower_accumulate);
     after("shard", NULL, g, d, o);
     each_program(g, lower_offload);
     after("offload", NULL, g, d, o);

@@ -14,7 +14,7 @@ local o = nn.options {
   precision = nn.choice("fp32", "bf16", "fp16"), gradients = nn.choice("fp32", "bf16", "fp16"),
   moments = nn.choice("fp32", "bf16"), recompute = nn.choice("none", "selective", "full"),
   offload = nn.choice("none", "activations", "state"),
-  reshard = true, prefetch = 1,
+  reshard = true, prefetch = 1, head = nn.choice("whole", "chunks"), -- chunks: all logits are never in memory at once
 }
 -- 1b and 3b are Llama 3.2; 8b, 70b and 405b are 3.1 (70b also 3.3); 3-8b and 3-70b are Llama 3, whose positions are not
 -- scaled. context: the longest sequence that they were trained on.
@@ -136,7 +136,10 @@ return nn.training {
     tokens  = nn.input("int32", { o.batch, o.seq }, { from = "tokens" }),
     targets = nn.input("int32", { o.batch, o.seq }, { from = "tokens", shift = 1 }),
   },
-  loss = function(m, b) return nn.cross_entropy(m(b.tokens), b.targets) end,
+  loss = function(m, b)
+    if o.head == "chunks" then return nn.linear_cross_entropy(m.model(b.tokens), m.lm_head.weight, b.targets) end
+    return nn.cross_entropy(m(b.tokens), b.targets)
+  end,
   sample = {
     inputs = { tokens = nn.input("int32", { 1, o.seq }, { from = "tokens" }) },
     logits = function(m, b) return m(b.tokens) end,

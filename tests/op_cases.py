@@ -204,6 +204,14 @@ def torch_rope(x, theta=None, positions=None, scaling=None, width=None, frequenc
     return torch.cat((torch.stack(y, -1).flatten(-2) if interleaved else torch.cat(y, -1), rest), -1)
 
 
+def torch_cross_entropy(x, targets, smoothing=0, z_loss=0, softcap=0):
+    """The loss of each target, 0 where it is ignored."""
+    import torch
+    x = softcap * torch.tanh(x / softcap) if softcap else x
+    each = F().cross_entropy(x.flatten(0, -2), targets.flatten().long(), label_smoothing=smoothing, reduction="none")
+    return each.view(targets.shape) + z_loss * x.logsumexp(-1) ** 2 * (targets != -100)
+
+
 def stack(*rows):
     import torch
     return torch.stack(rows)
@@ -480,6 +488,36 @@ case("rope_sections_in_turns", x=(2, 8, 2, 12), lua="nn.rope(x, { frequencies = 
 # ── losses and the rest ──────────────────────────────────────────────────────────────────────────────────────────────────
 case("cross_entropy", x=(2, 8, 16), large={"x": (2, 8, 1003)}, lua="nn.cross_entropy(x, targets)",
      torch=lambda x, targets: F().cross_entropy(x.flatten(0, 1), targets.flatten().long(), ignore_index=-100))
+# every option, in the kernel that has the loss and its gradient apart; each row's loss; its sum; what is computed
+case("cross_entropy_shaped", x=(2, 8, 16), large={"x": (2, 8, 1003)}, lua="nn.cross_entropy(x, targets, { label_smoothing = 0.2, z_loss = 0.05, softcap = 1.5 })",
+     torch=lambda x, targets: torch_cross_entropy(x, targets, 0.2, 0.05, 1.5).sum() / (targets != -100).sum())
+case("cross_entropy_smooth", x=(2, 8, 16), large={"x": (2, 8, 1003)}, lua="nn.cross_entropy(x, targets, { label_smoothing = 0.1, reduction = 'sum' })",
+     torch=lambda x, targets: F().cross_entropy(x.flatten(0, 1), targets.flatten().long(), label_smoothing=0.1, reduction="sum"))
+case("cross_entropy_z", x=(2, 8, 16), large={"x": (2, 8, 1003)}, lua="nn.cross_entropy(x, targets, { z_loss = 0.1, reduction = 'none' })",
+     torch=lambda x, targets: torch_cross_entropy(x, targets, z_loss=0.1))
+case("cross_entropy_rows", x=(2, 8, 16), large={"x": (2, 8, 1003)},
+     lua="nn.cross_entropy(x, targets, { label_smoothing = 0.2, softcap = 1.5, reduction = 'none' })",
+     torch=lambda x, targets: torch_cross_entropy(x, targets, 0.2, 0, 1.5))
+case("cross_entropy_computed", x=(2, 8, 16), large={"x": (2, 8, 1003)}, lua="nn.cross_entropy(x, nn.where(nn.lt(tokens, targets), targets, -1), { ignore_index = -1 })",
+     torch=lambda x, tokens, targets: F().cross_entropy(x.flatten(0, 1), T().where(tokens < targets, targets, -1).flatten().long(), ignore_index=-1))
+case("cross_entropy_slice", x=(2, 8, 16), lua="nn.cross_entropy(nn.slice(x, 1, 0, 7), nn.slice(targets, 1, 1, 8))",
+     torch=lambda x, targets: F().cross_entropy(x[:, :-1].flatten(0, 1), targets[:, 1:].flatten().long()))
+case("cross_entropy_weight", x=(2, 8, 16), w=positive(16), smooth=False, lua="nn.cross_entropy(x, targets, { weight = w, z_loss = 0.1 }) * w",
+     torch=lambda x, targets, w: (lambda v: (torch_cross_entropy(x, targets, 0, 0.1) * v).sum() / v.sum())(w.detach()[targets.clamp(min=0).long()] * (targets >= 0)) * w)
+case("cross_entropy_weight_smooth", x=(2, 8, 16), w=positive(16), smooth=False,
+     lua="nn.cross_entropy(x, targets, { weight = w, label_smoothing = 0.2, reduction = 'none' }) + w:reshape(2, 8)",
+     torch=lambda x, targets, w: F().cross_entropy(x.flatten(0, 1), targets.flatten().long(), w.detach(), label_smoothing=0.2, reduction="none").view(2, 8) + w.view(2, 8))
+case("linear_cross_entropy", x=(2, 8, 4), w=(16, 4), c=(16,), lua="nn.linear_cross_entropy(x, w, targets, { chunk = 5, bias = c, z_loss = 0.1 })",
+     torch=lambda x, w, c, targets: torch_cross_entropy(F().linear(x, w, c), targets, z_loss=0.1).sum() / (targets != -100).sum())
+case("linear_cross_entropy_rows", x=(2, 8, 4), w=(16, 4), lua="nn.linear_cross_entropy(x, w, targets, { chunk = 1, reduction = 'none' })",
+     torch=lambda x, w, targets: torch_cross_entropy(x @ w.T, targets))
+case("linear_cross_entropy_many", x=(2, 8, 4), w=(16, 4), lua="nn.linear_cross_entropy(x, w, nn.where(nn.lt(tokens, targets), targets, -100), { chunk = 1 })",
+     torch=lambda x, w, tokens, targets: F().cross_entropy((x @ w.T).flatten(0, 1), T().where(tokens < targets, targets, -100).flatten().long()))
+case("log_probs", x=(2, 8, 16), large={"x": (2, 8, 1003)}, lua="nn.log_probs(x, targets)", torch=lambda x, targets: -torch_cross_entropy(x, targets))
+case("log_softmax", x=(2, 8, 16), large={"x": (2, 8, 1003)}, lua="nn.log_softmax(x)", torch=lambda x: x.log_softmax(-1))
+case("log_softmax_dim", x=(2, 8, 16), lua="nn.log_softmax(x, 1)", torch=lambda x: x.log_softmax(1))
+case("nll_loss", x=(2, 8, 16), w=positive(16), smooth=False, lua="nn.nll_loss(x, targets, { weight = w }) * w",
+     torch=lambda x, w, targets: F().nll_loss(x.flatten(0, 1), targets.flatten().long(), w.detach()) * w)
 case("mse", x=(3, 4), y=(3, 4), large={"x": (30, 331), "y": (30, 331)}, lua="nn.mse_loss(x, y)", torch=lambda x, y: F().mse_loss(x, y))
 case("dropout", x=(2, 40), large={"x": (3, 7, 331)}, lua="nn.dropout(x, 0.4)")
 case("debug_sleep", x=(3, 4), lua="nn.debug_sleep(x:transpose(0, 1), { forward_ms = 0.1, backward_ms = 0.2 })")

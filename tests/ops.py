@@ -32,6 +32,8 @@ NAMED = {
     "ir/ops.c": (2, "answers for all who ask: a cast that changes nothing, a reshape that needs a copy"),
     "ir/patterns.c": (1, "a table of which ops one kernel serves, by their names"),
     "ir/unproven.c": (5, "says what weights of attention, rope and norms do not show"),
+    "lower/accumulate.c": (2, "is about the gradients of logits"),
+    "lower/chunks.c": (3, "is about cross_entropy, and which of two products an add is fused with"),
     "lower/concat_in_place.c": (1, "is about concat"),
     "lower/qkv_fusion.c": (3, "is about matmul, rope and attention"),
     "lower/shard/shard.c": (1, "nn.log_metric traces stores; the first program of a step overwrites"),

@@ -295,8 +295,8 @@ static void trace_sample(Frontend *f, int training) {
 
 /* ── losses and metrics ─────────────────────────────────────────────────────────────────────────────────────────────
  */
-/* count(targets, ignore) -> slot. The host counts the targets of the whole step before it runs, so it must have them.
- */
+/* count(targets, ignore) -> slot. The host, which counts the targets of the whole step before it runs, takes `ignore`
+ * for a value of the input that they are or are cut from. nil: they are computed, or only a part of an input. */
 static int prim_count(lua_State *L) {
     Frontend *f = fe_of(L);
     Value *t = tensor_value(L, 1, "cross_entropy"), *root = value_root(t);
@@ -305,23 +305,16 @@ static int prim_count(lua_State *L) {
     Input *in = NULL;
     for (int i = 0; i < f->g->inputs.n; i++)
         if (f->g->inputs.at[i]->value == root || f->g->inputs.at[i]->sample_value == root) in = f->g->inputs.at[i];
-    if (!in || value_numel(t) != value_numel(root))
-        trace_fail(L,
-                   "pass the input itself, reshaped or transposed at most; mark positions that do not count with "
-                   "ignore_index in the data",
-                   "cross_entropy: the targets %s are %s; their number over the whole step is counted before it runs",
-                   value_str(f->arena, t),
-                   in ? arena_printf(f->arena, "only a part of the input '%s'", in->name) : "computed, not an input");
-    for (int i = 0; i < training->counts.n; i++)
-        if (training->counts.at[i].input == in && training->counts.at[i].ignore == ignore) {
-            lua_pushinteger(L, i);
-            return 1;
-        }
-    if (training->counts.n == SC_COUNTS)
-        trace_fail(L, NULL, "cross_entropy: more than %d different targets in one model", SC_COUNTS);
-    CountSlot slot = {in, ignore};
-    push(&training->counts, f->arena, slot);
-    lua_pushinteger(L, training->counts.n - 1);
+    if (!in) return 0;
+    int slot = 0;
+    while (slot < training->counts.n &&
+           (training->counts.at[slot].input != in || training->counts.at[slot].ignore != ignore))
+        slot++;
+    if (slot == SC_COUNTS) trace_fail(L, NULL, "cross_entropy: more than %d different targets in one model", SC_COUNTS);
+    CountSlot made = {in, ignore};
+    if (slot == training->counts.n) push(&training->counts, f->arena, made);
+    if (value_numel(t) != value_numel(root)) return 0;
+    lua_pushinteger(L, slot);
     return 1;
 }
 

@@ -25,6 +25,7 @@ typedef enum {
 } OpKind;
 
 enum { MAX_DIMS = SC_DIMS, MAX_IN = SC_OPERANDS, MAX_INTS = SC_INTS, MAX_FLOATS = SC_FLOATS };
+enum { ALIGN = 256 }; /* bytes: a storage begins at a multiple */
 
 typedef struct Graph Graph;
 typedef struct Program Program;

@@ -187,7 +187,7 @@ static bool loss_and_grad(Graph *g, Op *first, Op *then, int operand, bool alone
     if (operand != SLOT(cross_entropy_grad, most) || !alone) return false;
     if (then->cross_entropy_grad.rest != loss.cross_entropy.rest) return false;
     if (then->cross_entropy_grad.logits != loss.cross_entropy.logits) return false;
-    if (then->cross_entropy_grad.targets != loss.cross_entropy.targets) return false;
+    if (then->cross_entropy_grad.targets != loss.cross_entropy.targets || loss.cross_entropy.rows) return false;
     if (first->region || then->region || !seed->def || seed->def->nin) return false;
     first->kind = OP_cross_entropy_grads;
     first->phase = then->phase;
@@ -197,9 +197,14 @@ static bool loss_and_grad(Graph *g, Op *first, Op *then, int operand, bool alone
                                                      .g = seed,
                                                      .logits = loss.cross_entropy.logits,
                                                      .targets = loss.cross_entropy.targets,
+                                                     .total = loss.cross_entropy.total,
                                                      .ignore = loss.cross_entropy.ignore,
-                                                     .count = loss.cross_entropy.count}};
-    first->nin = first->nout = 3;
+                                                     .count = loss.cross_entropy.count,
+                                                     .smoothing = loss.cross_entropy.smoothing,
+                                                     .z_loss = loss.cross_entropy.z_loss,
+                                                     .softcap = loss.cross_entropy.softcap}};
+    first->nout = 3;
+    first->nin = loss.cross_entropy.total ? 4 : 3;
     return true;
 }
 

@@ -112,8 +112,11 @@ void infer_cross_entropy(Graph *g, Op *op) {
     if (x->dims != 2 || t->dims != 1 || x->shape[0] != t->shape[0])
         rule_fail(g, op, "logits %s with targets %s: they must be [N,V] and [N]", value_str(g->arena, x),
                   value_str(g->arena, t));
+    const Value *total = op->cross_entropy.total;
+    if (total && (!dtype_float(total->dtype) || value_numel(total) != 1))
+        rule_fail(g, op, "a total %s: it must be one number, floating point", value_str(g->arena, total));
     Dtype d = rule_stat_dtype(x->dtype);
-    rule_out(g, op, &op->cross_entropy.loss, d, 0, (int64_t[1]){1});
+    rule_out(g, op, &op->cross_entropy.loss, d, op->cross_entropy.rows ? 1 : 0, x->shape);
     rule_out(g, op, &op->cross_entropy.most, d, 1, x->shape);
     rule_out(g, op, &op->cross_entropy.rest, d, 1, x->shape);
 }
@@ -127,7 +130,9 @@ void grad_cross_entropy(Builder *b, Op *op, OpParts *d) {
     d->cross_entropy.logits =
         BUILD(b, cross_entropy_grad, .g = d->cross_entropy.loss, .logits = op->cross_entropy.logits,
               .targets = op->cross_entropy.targets, .most = op->cross_entropy.most, .rest = op->cross_entropy.rest,
-              .ignore = op->cross_entropy.ignore, .count = op->cross_entropy.count)
+              .total = op->cross_entropy.total, .rows = op->cross_entropy.rows, .ignore = op->cross_entropy.ignore,
+              .count = op->cross_entropy.count, .smoothing = op->cross_entropy.smoothing,
+              .z_loss = op->cross_entropy.z_loss, .softcap = op->cross_entropy.softcap)
             ->cross_entropy_grad.dlogits;
 }
 

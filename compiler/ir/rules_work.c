@@ -102,7 +102,11 @@ int64_t work_norm_grads(const Op *op, const Machine *m) {
 }
 
 int64_t work_cross_entropy(const Op *op, const Machine *m) {
-    return m->cuda ? sc_cuda_row_sums_bytes(rule_rows(op->cross_entropy.logits)) : 0;
+    int64_t rows = rule_rows(op->cross_entropy.logits);
+    if (op->cross_entropy.rows) return 0;
+    if (m->cuda) return sc_cuda_row_sums_bytes(rows);
+    /* The CPU's kernel finds the other losses again from a row's results. */
+    return op->cross_entropy.smoothing > 0 ? rows * dtype_size(op->cross_entropy.loss->dtype) : 0;
 }
 
 int64_t work_sum_squares(const Op *op, const Machine *m) {

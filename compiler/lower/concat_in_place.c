@@ -4,15 +4,26 @@
 #include "lower.h"
 #include "lowering.h"
 
+/* Does piece v of the concat begin, `at` bytes on, where a tensor of its own could, and have no gaps? Any kernel that
+ * makes a tensor writes it. */
+static bool is_run(const Op *join, const Value *v, int64_t at) {
+    int dim = (int)join->concat.dim;
+    for (int d = 0; d < dim; d++)
+        if (v->shape[d] != 1) return false;
+    return at % ALIGN == 0 && value_contiguous(v) && !op_is(v->def, T_COLLECTIVE | T_COPY | T_ASSEMBLE | T_VIEW);
+}
+
 /* Only what the backward makes: a clone has a contiguous tensor of its own, and ops of the forward may be cloned. No
  * result of the program: a parameter's gradient will itself be a piece, of its unit's buffer. */
 static bool may_place(const Uses *uses, const Op *join) {
     if (join->kind != OP_concat || join->phase != BACKWARD || !value_contiguous(join->concat.y)) return false;
     if (uses_is_result(uses, join->concat.y)) return false;
+    int64_t at = 0;
     for (int k = 0; k < join->nin; k++) {
         const Value *v = join->concat.x[k];
         bool own = !v->base && v->def && !v->state && uses_count(uses, v) == 1 && v->def->phase == BACKWARD;
-        if (!own || !op_is(v->def, T_ROWS_OUT | T_POINTWISE)) return false;
+        if (!own || !(op_is(v->def, T_ROWS_OUT | T_POINTWISE) || is_run(join, v, at))) return false;
+        at += value_bytes(v);
     }
     return true;
 }

@@ -16,6 +16,7 @@ void lower_qkv_fusion(Graph *g, Program *p); /* products of one input become one
 void lower_epilogue_fusion_traced(Graph *g,
                                   Program *p); /* the same, of ops whose combination has a gradient of its own */
 void lower_autodiff(Graph *g, Program *p);     /* appends the backward of p->loss; sets Param.reached and Param.grad */
+void lower_chunks(Graph *g, Program *p);       /* losses made in chunks: each where its gradient is */
 void lower_epilogue_fusion(Graph *g, Program *p); /* neighbouring ops that one kernel serves become one */
 void lower_rematerialize(
     Graph *g, Program *p); /* pointwise values are computed again in the backward where that costs no memory */
@@ -24,6 +25,7 @@ void lower_fuse(Graph *g, Program *p); /* layouts (copies where a kernel needs t
 void lower_recompute(Graph *g, Program *p);          /* clones for checkpointed modules; marks what is offloaded */
 void lower_place_updates(Graph *g, const Device *d); /* sets Unit.host_update */
 void lower_shard(Graph *g); /* units, flat layout, states; builds g->programs with gathers, reduces, optimizer */
+void lower_accumulate(Graph *g, Program *p); /* a head's gradient is summed over chunks in place */
 void lower_offload(Graph *g, Program *p); /* offload/fetch pairs; updates on the host, or streamed through the device */
 void lower_remove_dead(Graph *g, Program *p);
 

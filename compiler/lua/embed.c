@@ -33,8 +33,8 @@
     X(nn_layers, "lua/nn/layers.lua")                                                                                  \
     X(nn_attention, "lua/nn/attention.lua")                                                                            \
     X(nn_rope, "lua/nn/rope.lua")                                                                                      \
+    X(nn_cross_entropy, "lua/nn/cross_entropy.lua")                                                                    \
     X(nn_losses, "lua/nn/losses.lua")                                                                                  \
-    X(nn_more_losses, "lua/nn/more_losses.lua")                                                                        \
     X(nn_ranks, "lua/nn/ranks.lua")                                                                                    \
     X(nn_parameters, "lua/nn/parameters.lua")                                                                          \
     X(nn_modules, "lua/nn/modules.lua")                                                                                \

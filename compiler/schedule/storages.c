@@ -45,8 +45,6 @@ static StorageClass state_storage_class(StateClass c) {
     return classes[c];
 }
 
-enum { ALIGN = 256 };
-
 static int64_t storage_size(int64_t bytes) {
     return max64(round_up(bytes, ALIGN), ALIGN);
 }

@@ -22,7 +22,7 @@ typedef struct {
     const sc_tensor *y, *z, *a, *b, *bias, *c, *x, *up; /* y: where sums are made; z: gelu's argument, or the first of
                                                          * gated results, of which y is the second; all but a, b and
                                                          * bias are laid out as y; x: of gelu's gradient, or the gate */
-    int ta, tb, f;
+    int ta, tb, f, onto;                                /* onto: y holds what is added, and the sums go on from it */
     int64_t m, n, k, lda, ldb, ldy;
     int64_t batches, tile_rows, tile_cols;
     real *work; /* this part's panels; NULL: none needed */
@@ -65,6 +65,8 @@ static product product_of(const sc_task *task, const sc_matmul_args *k) {
                  .tb = k->trans_b != 0,
                  .f = (int)k->epilogue};
     if (p.f & SC_GATED && p.z) p.y = &k->aux, p.z = &k->y;
+    p.onto = p.c && p.c->p == p.y->p && p.y->dtype == SC_REAL;
+    if (p.onto) p.c = NULL;
     if (k->work.p) p.work = (real *)((char *)k->work.p + (int64_t)task->part * SC_CPU_MATMUL_BYTES);
     p.m = p.y->shape[p.y->dims - 2];
     p.n = p.y->shape[p.y->dims - 1];
@@ -163,7 +165,7 @@ static void tile(const product *p, int64_t batch, int64_t r0, int64_t rows, int6
                               : panel_of(p->a, a0 + r0 * lda + k0, rows, n, &lda, pa);
         const real *b = p->tb ? panel_of(p->b, b0 + c0 * ldb + k0, cols, n, &ldb, pb)
                               : panel_of(p->b, b0 + k0 * ldb + c0, n, cols, &ldb, pb);
-        sc_gemm(p->ta, p->tb, rows, cols, n, 1, a, lda, b, ldb, k0 ? 1 : 0, c, ldc);
+        sc_gemm(p->ta, p->tb, rows, cols, n, 1, a, lda, b, ldb, k0 || p->onto ? 1 : 0, c, ldc);
     }
     if (p->bias) add_bias(p, c, ldc, rows, c0, cols);
     for (int64_t i = 0; i < rows && (p->c || p->f); i++) finish(p, c + i * ldc, y0 + i * p->ldy, cols);
@@ -176,7 +178,7 @@ static void plain_tile(const product *p, int64_t batch, int64_t r0, int64_t rows
     int64_t a0 = batch_at(p->a, batch), b0 = p->b->dims > 2 ? batch_at(p->b, batch) : 0, y0 = batch_at(p->y, batch);
     for (int64_t i = r0; i < r0 + rows; i++)
         for (int64_t j = c0; j < c0 + cols; j++) {
-            real x, w, s = 0;
+            real x, w, s = p->onto ? (real)sc_get(p->y, y0 + i * p->ldy + j) : 0;
             for (int64_t l = 0; l < p->k; l++) {
                 sc_load(&x, p->a, a0 + (p->ta ? l * p->lda + i : i * p->lda + l), 1, 1);
                 sc_load(&w, p->b, b0 + (p->tb ? j * p->ldb + l : l * p->ldb + j), 1, 1);

@@ -4,9 +4,10 @@
  *
  * Of a row, with d = x[target] - most, the largest logit: rest = Σ_{c ≠ target} e^(x[c] - most), all = rest + e^d;
  * loss = Σ_{target ≠ ignore} (log all - d) / count, count from the record: the step's global number of targets /
- * (world × accumulation).  dx = (e^(x - most) / all) · g / count, at the target -(rest / all) · g / count; 0 in ignored
- * rows; dx may be the logits' own bytes. most + log all is never made: it would be rounded to the ulp of `most`, and
- * the loss and 1 - p are as small as the model is good. A target outside [0,V) makes the loss NaN.
+ * (world × accumulation), or `total`.  dx = (e^(x - most) / all) · g / count, at the target -(rest / all) · g / count; 0
+ * in ignored rows; dx may be the logits' own bytes. most + log all is never made for these: it would be rounded to the
+ * ulp of `most`, and the loss and 1 - p are as small as the model is good. A target outside [0,V) makes the loss NaN.
+ * Softcap, smoothing and z-loss: runtime/cpu/k_cross_entropy.c has the formulas.
  *
  * A block a row, in one pass (Milakov and Gimelshein 2018: a thread's sum is rescaled when its maximum grows). Rows'
  * losses go to the workspace (N floats), which a second launch adds up in double in a fixed order. The kernel of both
@@ -58,14 +59,28 @@ template <class E, int W> SC_DEVICE void add_others(float *sum, const powers<E> 
     for (int k = 0; k < W; k++) *sum += k == without ? 0 : e.of(v.get(k));
 }
 
-template <class E, int T = BLOCK> SC_DEVICE partial<E> over_row(const typename E::type *x, int cols, int target) {
+template <class E, int W>
+SC_DEVICE void add_shaped(float *sum, float *all, const loss_task &a, const powers<E> &e, const raw<E, W> &v, int without) {
+#pragma unroll
+    for (int k = 0; k < W; k++) {
+        float x = capped(a, v.get(k));
+        *all += x;
+        *sum += k == without ? 0 : e.of(x);
+    }
+}
+
+/* SHAPED: `all` gets the sum of the thread's logits, as the loss sees them. */
+template <class E, int T, bool SHAPED>
+SC_DEVICE partial<E> over_row(const loss_task &a, const typename E::type *x, int target, float *all) {
     constexpr int W = wide<E>;
+    int cols = a.cols;
     cut<E> c(x, cols);
     partial<E> p = {-HUGE_VALF, 0};
     int within = target - c.head, own = within >= 0 ? within / W : -1; /* its access */
     if ((int)threadIdx.x < c.singles) {
         int i = c.single(threadIdx.x);
         float v = E::get(x[i]);
+        if (SHAPED) *all += v = capped(a, v);
         p.raise(v);
         p.sum += i == target ? 0 : powers<E>(or_zero(p.most)).of(v);
     }
@@ -81,13 +96,16 @@ template <class E, int T = BLOCK> SC_DEVICE partial<E> over_row(const typename E
             if (first + u * T < c.accesses)
 #pragma unroll
                 for (int k = 0; k < W; k++) most = fmaxf(most, v[u].get(k));
-        p.raise(most);
+        p.raise(SHAPED ? capped(a, most) : most);
         powers<E> e(or_zero(p.most));
 #pragma unroll
         for (int u = 0; u < U; u++)
             if (first + u * T < c.accesses) {
-                if (first + u * T == own)
-                    add_others(&p.sum, e, v[u], within % W);
+                int without = first + u * T == own ? within % W : -1;
+                if (SHAPED)
+                    add_shaped(&p.sum, all, a, e, v[u], without);
+                else if (without >= 0)
+                    add_others(&p.sum, e, v[u], without);
                 else
                     add_others(&p.sum, e, v[u], -1);
             }
@@ -114,29 +132,44 @@ template <class E, int T = BLOCK> SC_DEVICE partial<E> over_block(partial<E> p) 
     return p;
 }
 
-template <class E> __global__ void __launch_bounds__(BLOCK) row_losses(loss_task a) {
+/* Of a row, in every thread of the block. x: the target's logit, or NaN. */
+struct row_sums {
+    float most, rest, x, own, all;
+};
+template <class E, int T, bool SHAPED>
+SC_DEVICE row_sums sums_of(const loss_task &a, const typename E::type *row, int64_t target) {
+    bool inside = target >= 0 && target < a.cols;
+    row_sums s = {};
+    s.x = inside ? E::get(row[target]) : NAN;
+    if (SHAPED) s.x = capped(a, s.x);
+    partial<E> p = over_block<E, T>(over_row<E, T, SHAPED>(a, row, inside ? (int)target : -1, &s.all));
+    if (SHAPED) s.all = (float)group_sum<T>((double)s.all);
+    s.most = or_zero(p.most);
+    s.rest = p.sum;
+    s.own = inside ? powers<E>(s.most).of(s.x) : 0;
+    return s;
+}
+
+template <class E, bool SHAPED> __global__ void __launch_bounds__(BLOCK) row_losses(loss_task a) {
     int64_t row = blockIdx.x, target = a.target[row];
     if (target == a.ignore) { /* the whole block */
         if (threadIdx.x == 0) a.most[row] = a.rest[row] = a.losses[row] = 0;
         return;
     }
     const typename E::type *x = (const typename E::type *)a.x + row_at(a.rows, row);
-    bool inside = target >= 0 && target < a.cols;
-    partial<E> p = over_block(over_row<E>(x, a.cols, inside ? (int)target : -1));
+    row_sums s = sums_of<E, BLOCK, SHAPED>(a, x, target);
     if (threadIdx.x) return;
-    float most = or_zero(p.most), at_target = inside ? E::get(x[target]) : NAN;
-    a.most[row] = most;
-    a.rest[row] = p.sum;
-    a.losses[row] = row_loss(at_target - most, powers<E>(most).of(at_target), p.sum);
+    a.most[row] = s.most;
+    a.rest[row] = s.rest;
+    a.losses[row] = row_loss(a, s.most, s.x, s.own, s.rest, s.all);
 }
 
-__global__ void __launch_bounds__(LOSS_BLOCK)
-    sum_losses(const float *losses, int64_t n, float *loss, const sc_record *record, int slot) {
+__global__ void __launch_bounds__(LOSS_BLOCK) sum_losses(loss_task a, int64_t n, float *loss) {
     double sum = 0;
 #pragma unroll 8
-    for (int64_t i = threadIdx.x; i < n; i += LOSS_BLOCK) sum += losses[i];
+    for (int64_t i = threadIdx.x; i < n; i += LOSS_BLOCK) sum += a.losses[i];
     sum = group_sum<LOSS_BLOCK>(sum);
-    if (threadIdx.x == 0) *loss = (float)(sum / (double)record->count[slot]);
+    if (threadIdx.x == 0) *loss = (float)(sum / count_of(a));
 }
 
 template <class E, int T = BLOCK> SC_DEVICE void zero_row(typename E::type *dx, int cols) {
@@ -149,8 +182,8 @@ template <class E, int T = BLOCK> SC_DEVICE void zero_row(typename E::type *dx, 
 }
 
 /* Rows of the logits and of their gradient that begin at the same place in 16 bytes (the same bytes, as a rule). */
-template <class E, int T = BLOCK>
-SC_DEVICE void grad_row(typename E::type *dx, const typename E::type *x, int cols, int target, const slopes<E> &s) {
+template <class E, int T, class S>
+SC_DEVICE void grad_row(typename E::type *dx, const typename E::type *x, int cols, int target, const S &s) {
     constexpr int W = wide<E>;
     cut<E> c(x, cols);
     if ((int)threadIdx.x < c.singles) {
@@ -180,17 +213,15 @@ SC_DEVICE void grad_row(typename E::type *dx, const typename E::type *x, int col
 }
 
 /* Of any two rows. In place or not: a thread writes the elements that it has read. */
-template <class E, int T>
-SC_DEVICE void put_row(typename E::type *dx, const typename E::type *x, int cols, int target, const slopes<E> &s) {
+template <class E, int T, class S>
+SC_DEVICE void put_row(typename E::type *dx, const typename E::type *x, int cols, int target, const S &s) {
     if ((uintptr_t)x % 16 == (uintptr_t)dx % 16)
         grad_row<E, T>(dx, x, cols, target, s);
     else
         for (int c = threadIdx.x; c < cols; c += T) dx[c] = E::put(c == target ? s.at_target : s.of(E::get(x[c])));
 }
 
-template <class E>
-__global__ void __launch_bounds__(BLOCK)
-    cross_entropy_grad(loss_task a, const void *g, int g_dtype, const sc_record *record) {
+template <class E, bool SHAPED> __global__ void __launch_bounds__(BLOCK) cross_entropy_grad(loss_task a) {
     typedef typename E::type type;
     int64_t row = blockIdx.x, target = a.target[row];
     type *dx = (type *)a.dx + row_at(a.to, row);
@@ -199,16 +230,17 @@ __global__ void __launch_bounds__(BLOCK)
         return;
     }
     const type *x = (const type *)a.x + row_at(a.rows, row);
-    float scale = (float)((double)load_any(g, g_dtype, 0) / (double)record->count[a.slot]), most = a.most[row];
-    float own = target >= 0 && target < a.cols ? powers<E>(most).of(E::get(x[target])) : 0;
+    bool inside = target >= 0 && target < a.cols;
+    float most = a.most[row], at_target = inside ? E::get(x[target]) : 0;
+    if (SHAPED) at_target = capped(a, at_target);
+    float own = inside ? powers<E>(most).of(at_target) : 0;
     __syncthreads(); /* all have it before it is written over */
-    put_row<E, BLOCK>(dx, x, a.cols, (int)target, slopes<E>(most, own, a.rest[row], scale));
+    slopes<E, SHAPED> s(a, most, own, a.rest[row], scale_of(a, row), at_target);
+    put_row<E, BLOCK>(dx, x, a.cols, (int)target, s);
 }
 
-/* Both. The target's logit may be another thread's, who writes over it. */
-template <class E>
-__global__ void __launch_bounds__(BOTH_BLOCK, 2)
-    losses_and_grads(loss_task a, const void *g, int g_dtype, const sc_record *record) {
+/* Both. The target's logit may be another thread's, who writes over it: all have it before. */
+template <class E, bool SHAPED> __global__ void __launch_bounds__(BOTH_BLOCK, 2) losses_and_grads(loss_task a) {
     enum { T = BOTH_BLOCK };
     typedef typename E::type type;
     int64_t row = blockIdx.x, target = a.target[row];
@@ -219,64 +251,78 @@ __global__ void __launch_bounds__(BOTH_BLOCK, 2)
         return;
     }
     const type *x = (const type *)a.x + row_at(a.rows, row);
-    bool inside = target >= 0 && target < a.cols;
-    float at_target = inside ? E::get(x[target]) : NAN;
-    partial<E> p = over_block<E, T>(over_row<E, T>(x, a.cols, inside ? (int)target : -1)); /* all have at_target */
-    float most = or_zero(p.most), own = inside ? powers<E>(most).of(at_target) : 0;
-    float scale = (float)((double)load_any(g, g_dtype, 0) / (double)record->count[a.slot]);
-    if (threadIdx.x == 0) a.losses[row] = row_loss(at_target - most, own, p.sum);
-    put_row<E, T>(dx, x, a.cols, (int)target, slopes<E>(most, own, p.sum, scale));
+    row_sums s = sums_of<E, T, SHAPED>(a, x, target);
+    if (threadIdx.x == 0) a.losses[row] = row_loss(a, s.most, s.x, s.own, s.rest, s.all);
+    slopes<E, SHAPED> slope(a, s.most, s.own, s.rest, scale_of(a, row), s.x);
+    put_row<E, T>(dx, x, a.cols, (int)target, slope);
 }
 
 /* What the three ops share; k: the args of any of them. */
-template <class K> loss_task loss_task_of(const K *k) {
+template <class K> loss_task loss_task_of(const sc_task *task, const K *k) {
     loss_task a = {};
     a.rows = row_space_of(&k->logits);
     a.x = k->logits.p;
     a.target = (const int32_t *)k->targets.p;
+    a.total = k->total.p;
+    a.total_dtype = k->total.dtype;
+    a.record = task->record;
     a.cols = (int)cols_of(&k->logits);
     a.slot = (int)k->count;
     a.ignore = k->ignore;
+    a.smoothing = (float)k->smoothing;
+    a.z = (float)k->z_loss;
+    a.cap = (float)k->softcap;
     return a;
+}
+template <class K> void set_gradient(loss_task *a, const K *k) {
+    a->to = row_space_of(&k->dlogits);
+    a->dx = k->dlogits.p;
+    a->g = k->g.p;
+    a->g_dtype = k->g.dtype;
+}
+
+/* f(E{}, constant<SHAPED>{}) */
+template <class F> void with_loss(const sc_task *task, int dtype, const loss_task &a, F f) {
+    with_float(task, dtype, [&](auto e) { with_flag(a.smoothing > 0 || a.cap > 0, [&](auto shaped) { f(e, shaped); }); });
 }
 
 } // namespace
 
 SC_KERNEL(cross_entropy_grads) {
-    const sc_tensor *x = &k->logits, *g = &k->g;
+    const sc_tensor *x = &k->logits;
     int64_t rows = rows_of(x);
-    loss_task a = loss_task_of(k);
-    a.to = row_space_of(&k->dlogits);
-    a.dx = k->dlogits.p;
+    loss_task a = loss_task_of(task, k);
+    set_gradient(&a, k);
     a.losses = (float *)k->losses.p;
     if (!sc_cuda_loss_held(task, k, a))
-        with_float(task, x->dtype, [&](auto e) {
-            SC_LAUNCH(task, losses_and_grads<decltype(e)>, (unsigned)rows, BOTH_BLOCK, a, g->p, g->dtype, task->record);
+        with_loss(task, x->dtype, a, [&](auto e, auto shaped) {
+            SC_LAUNCH(task, (losses_and_grads<decltype(e), shaped.value>), (unsigned)rows, BOTH_BLOCK, a);
         });
-    SC_LAUNCH(task, sum_losses, 1, LOSS_BLOCK, a.losses, rows, (float *)k->loss.p, task->record, a.slot);
+    SC_LAUNCH(task, sum_losses, 1, LOSS_BLOCK, a, rows, (float *)k->loss.p);
 }
 
 SC_KERNEL(cross_entropy) {
     int64_t rows = rows_of(&k->logits);
-    if (!k->work.p || k->work.shape[0] < sc_cuda_row_sums_bytes(rows))
+    if (!k->rows && (!k->work.p || k->work.shape[0] < sc_cuda_row_sums_bytes(rows)))
         sc_unsupported(task, "cross_entropy", "its workspace must hold a float a row");
-    loss_task a = loss_task_of(k);
+    loss_task a = loss_task_of(task, k);
     a.most = (float *)k->most.p;
     a.rest = (float *)k->rest.p;
-    a.losses = (float *)k->work.p;
-    with_float(task, k->logits.dtype,
-               [&](auto e) { SC_LAUNCH(task, row_losses<decltype(e)>, (unsigned)rows, BLOCK, a); });
-    SC_LAUNCH(task, sum_losses, 1, LOSS_BLOCK, a.losses, rows, (float *)k->loss.p, task->record, a.slot);
+    a.losses = (float *)(k->rows ? k->loss.p : k->work.p);
+    with_loss(task, k->logits.dtype, a, [&](auto e, auto shaped) {
+        SC_LAUNCH(task, (row_losses<decltype(e), shaped.value>), (unsigned)rows, BLOCK, a);
+    });
+    if (!k->rows) SC_LAUNCH(task, sum_losses, 1, LOSS_BLOCK, a, rows, (float *)k->loss.p);
 }
 
 SC_KERNEL(cross_entropy_grad) {
-    const sc_tensor *x = &k->logits, *g = &k->g;
-    loss_task a = loss_task_of(k);
-    a.to = row_space_of(&k->dlogits);
-    a.dx = k->dlogits.p;
+    const sc_tensor *x = &k->logits;
+    loss_task a = loss_task_of(task, k);
+    set_gradient(&a, k);
     a.most = (float *)k->most.p;
     a.rest = (float *)k->rest.p;
-    with_float(task, x->dtype, [&](auto e) {
-        SC_LAUNCH(task, cross_entropy_grad<decltype(e)>, (unsigned)rows_of(x), BLOCK, a, g->p, g->dtype, task->record);
+    a.each = k->rows != 0;
+    with_loss(task, x->dtype, a, [&](auto e, auto shaped) {
+        SC_LAUNCH(task, (cross_entropy_grad<decltype(e), shaped.value>), (unsigned)rows_of(x), BLOCK, a);
     });
 }

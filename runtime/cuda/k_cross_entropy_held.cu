@@ -21,9 +21,7 @@ enum { HELD = 6, COPIED = 14, MOST_THREADS = 480, MOST_BLOCKS = 8, LEAST_COLS = 
 
 struct held_rows {
     loss_task l;
-    const void *g;
-    const sc_record *record;
-    int g_dtype, accesses, copies; /* accesses of a row; of a thread, in shared memory */
+    int accesses, copies; /* accesses of a row; of a thread, in shared memory */
 };
 
 /* ── clusters; before architecture 90 a block is one ──────────────────────────────────────────────────────────────────
@@ -220,12 +218,12 @@ template <class E> __global__ void __launch_bounds__(MOST_THREADS, 2) held_losse
     bool inside = target >= 0 && target < a.cols;
     float at_target = inside ? E::get(((const typename E::type *)a.x)[row_at(a.rows, row) + target]) : NAN;
     int own = inside ? target / 8 - mine : -1;
-    float scale = (float)((double)load_any(h.g, h.g_dtype, 0) / (double)h.record->count[a.slot]);
+    float scale = scale_of(a, row);
     float largest = warp_max(p.most());
     float2 sums = cluster_sums<E>(largest, warp_sum(p.sum(largest, own, target % 8)));
     float power = inside ? powers<E>(sums.x).of(at_target) : 0;
-    if (mine == 0) a.losses[row] = row_loss(at_target - sums.x, power, sums.y);
-    gradient<E> d = {slopes<E>(sums.x, power, sums.y, scale), own, target % 8};
+    if (mine == 0) a.losses[row] = row_loss(a, sums.x, at_target, power, sums.y, 0);
+    gradient<E> d = {slopes<E>(a, sums.x, power, sums.y, scale), own, target % 8};
 #pragma unroll
     for (int i = 0; i < HELD; i++) d.store(dx + (int64_t)i * step, p.held[i], i * step);
     dx += (int64_t)HELD * step;
@@ -246,10 +244,11 @@ bool sc_cuda_loss_held(const sc_task *task, const sc_cross_entropy_grads_args *k
     int accesses = a.cols / 8, each = HELD + COPIED, blocks = 1;
     while (blocks < MOST_BLOCKS && accesses > MOST_THREADS * each * blocks) blocks *= 2;
     bool fits = a.cols >= LEAST_COLS && accesses <= MOST_THREADS * each * blocks;
-    if (!sixteen || !hopper || !fits || !wide_rows(x) || !wide_rows(&k->dlogits)) return false;
+    bool shaped = a.smoothing > 0 || a.cap > 0;
+    if (!sixteen || !hopper || !fits || shaped || !wide_rows(x) || !wide_rows(&k->dlogits)) return false;
     int threads = (int)ceil_div(accesses, each * blocks * WARP) * WARP;
     int copies = (int)ceil_div(accesses, threads * blocks) - HELD;
-    held_rows h = {a, k->g.p, task->record, k->g.dtype, accesses, copies};
+    held_rows h = {a, accesses, copies};
     size_t shared = (size_t)threads * (size_t)copies * 16;
     sc_launch_clusters(x->dtype == BF16 ? held_losses_and_grads<bf16> : held_losses_and_grads<fp16>, rows_of(x), blocks,
                        threads, shared, SC_STREAM(task), h);

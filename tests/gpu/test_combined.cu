@@ -94,6 +94,7 @@ struct loss_case {
     int64_t rows, cols;
     int shift, pad; /* elements before the logits, and between their rows */
     bool trouble;   /* infinite logits, a NaN, targets that are none */
+    double z, smoothing, cap;
 };
 
 static void put(tensor &x, int64_t i, double value) {
@@ -121,19 +122,30 @@ static void loss_trial(int d, const loss_case &c, bool in_place) {
     tensor &dx = in_place ? x : p.empty(d, {rows, cols}), &loss = p.empty(FP32, {}), &losses = p.empty(FP32, {rows});
     numbers each(rows), total(1), want(x.x.size());
     for (int64_t r = 0; r < rows; r++) {
-        double most = -INFINITY, sum = 0;
+        double most = -INFINITY, sum = 0, mean = 0;
         int64_t to = (int64_t)target.x[r];
         if (to == ignore) continue;
-        for (int64_t i = 0; i < cols; i++) most = fmax(most, x.x[r * cols + i]);
-        for (int64_t i = 0; i < cols; i++) sum += exp(x.x[r * cols + i] - most);
-        each[r] = to < 0 || to >= cols ? NAN : most + log(sum) - x.x[r * cols + to];
+        numbers v(x.x.begin() + r * cols, x.x.begin() + (r + 1) * cols);
+        for (double &logit : v) {
+            if (c.cap > 0) logit = c.cap * tanh(logit / c.cap);
+            most = fmax(most, logit);
+            mean += logit / (double)cols;
+        }
+        for (double logit : v) sum += exp(logit - most);
+        double lse = most + log(sum), scale = g.x[0] / record.count[1];
+        each[r] = to < 0 || to >= cols ? NAN : lse - v[to] + c.z * lse * lse;
+        if (c.smoothing > 0) each[r] += c.smoothing * (v[to] - mean);
         total[0] += each[r] / record.count[1];
-        for (int64_t i = 0; i < cols; i++)
-            want[r * cols + i] = (exp(x.x[r * cols + i] - most) / sum - (i == to)) * g.x[0] / record.count[1];
+        for (int64_t i = 0; i < cols; i++) {
+            double power = exp(v[i] - most) / sum * (1 + 2 * c.z * lse), flat = c.smoothing / (double)cols;
+            double bent = c.cap > 0 ? 1 - v[i] / c.cap * (v[i] / c.cap) : 1;
+            want[r * cols + i] = (power - flat - (1 - c.smoothing) * (i == to)) * bent * scale;
+        }
     }
-    trial t(text_of("cross_entropy_grads %s[%lld,%lld]%s%s%s%s", dtype_text(d), (long long)rows, (long long)cols,
+    trial t(text_of("cross_entropy_grads %s[%lld,%lld]%s%s%s%s%s%s%s", dtype_text(d), (long long)rows, (long long)cols,
                     c.shift ? " shifted" : "", c.pad ? " strided" : "", c.trouble ? " with infinities and a NaN" : "",
-                    in_place ? " in place" : ""),
+                    in_place ? " in place" : "", c.z > 0 ? " with a z-loss" : "", c.smoothing > 0 ? ", smoothed" : "",
+                    c.cap > 0 ? ", capped" : ""),
             sc_cross_entropy_grads_args{.dlogits = dx.t,
                                         .loss = loss.t,
                                         .losses = losses.t,
@@ -141,7 +153,10 @@ static void loss_trial(int d, const loss_case &c, bool in_place) {
                                         .logits = x.t,
                                         .targets = target.t,
                                         .ignore = ignore,
-                                        .count = 1});
+                                        .count = 1,
+                                        .smoothing = c.smoothing,
+                                        .z_loss = c.z,
+                                        .softcap = c.cap});
     t.run();
     t.expect("losses", losses, each, 1, 5e-6);
     t.expect("loss", loss, total, 1, 5e-6);
@@ -231,7 +246,9 @@ static void losses() {
     small_losses();
     static const loss_case cases[] = {
         {9, 50},    {13, 1000},        {5, 5037, 1},           {5, 3},        {7, 1001, 0, 7, true},
-        {5, 16384}, {6, 20488, 8, 16}, {7, 30000, 0, 0, true}, {3, 16392, 1}, {3, 76800}};
+        {5, 16384}, {6, 20488, 8, 16}, {7, 30000, 0, 0, true}, {3, 16392, 1}, {3, 76800},
+        {5, 16384, 0, 0, false, 0.1}, {9, 1003, 1, 0, false, 0.1, 0.2, 2}, {5, 16392, 0, 0, false, 0, 0.1},
+        {5, 4096, 0, 0, false, 0, 0, 1.5}};
     /* rows that one, two, four and eight blocks hold; rows too long, or of odd ends, for that */
     static const loss_case long_ones[] = {{24, 50304},        {9, 76800},  {9, 76808},
                                           {9, 128256, 0, 64}, {9, 151936}, {8, 153608, 0, 0, true},

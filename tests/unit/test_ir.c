@@ -668,6 +668,8 @@ SITUATION(norm_scalar, BUILD(b, rms_norm, .x = val(FP32, 0, (int64_t[]){1})))
 SITUATION(norm_eps, BUILD(b, rms_norm, .x = val(FP32, SHAPE(2, 3)), .eps = -1))
 SITUATION(dropout_p, BUILD(b, dropout, .x = val(FP32, SHAPE(2, 3)), .p = 1))
 SITUATION(loss_shapes, BUILD(b, cross_entropy, .logits = val(FP32, SHAPE(2, 3)), .targets = val(INT32, SHAPE(3))))
+SITUATION(loss_total, BUILD(b, cross_entropy, .logits = val(FP32, SHAPE(2, 3)), .targets = val(INT32, SHAPE(2)),
+                            .total = val(FP32, SHAPE(2))))
 SITUATION(loss_targets, BUILD(b, cross_entropy, .logits = val(FP32, SHAPE(2, 3)), .targets = val(FP32, SHAPE(2))))
 SITUATION(rope_dims, BUILD(b, rope, .x = val(FP32, SHAPE(2, 3)), .theta = 1e4))
 SITUATION(rope_odd, BUILD(b, rope, .x = val(FP32, SHAPE(2, 3, 4, 5)), .theta = 1e4))
@@ -799,6 +801,7 @@ Test(ir, rules_say_what_is_wrong) {
         {norm_eps, "eps -1"},
         {dropout_p, "p = 1: it must be at least 0 and below 1"},
         {loss_shapes, "logits fp32[2,3] with targets int32[3]: they must be [N,V] and [N]"},
+        {loss_total, "a total fp32[2]: it must be one number, floating point"},
         {loss_targets, "the targets fp32[2] must be int32"},
         {rope_dims, "must have 4 dims"},
         {rope_odd, "the width 5 that turns must be even, and at most the head size 5"},

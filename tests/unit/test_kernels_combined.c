@@ -159,6 +159,26 @@ Test(combined, matmul_of_rows_that_repeat) {
     release();
 }
 
+/* y = a b + y, as where the terms of a weight's gradient are added up: also of rows that repeat. */
+Test(combined, matmul_in_place_of_what_is_added) {
+    FOR_DTYPES
+    for (int repeats = 0; repeats < 2; repeats++) {
+        int64_t m = 70, n = 300, k = 65;
+        sc_tensor a = filled(tensor(d, 2, LIST(m, k), repeats ? LIST(0, 1) : NULL), 1, 0),
+                  b = filled(T_(d, k, n), 1, 0);
+        sc_tensor c = filled(T_(d, m, n), 3, 0), y = T_(d, m, n), sum = T_(d, m, n);
+        run(copy, .y = sum, .a = c);
+        run(matmul, .y = y, .a = a, .b = b, .c = c);
+        run(matmul, .y = sum, .a = a, .b = b, .c = sum);
+        for (int64_t i = 0; i < m * n; i++) {
+            double size = fabs(val(&c, i));
+            for (int64_t l = 0; l < k; l++)
+                size += fabs(val(&a, i / n * (repeats ? 0 : k) + l) * val(&b, l * n + i % n));
+            near_sum(&sum, i, val(&y, i), 2 * size, k + 1, "in place");
+        }
+    }
+}
+
 /* ── both gradients of a norm: what the two kernels give, c on top of dx, and the sums of its columns ────────────────
  */
 static void check_grads(int d, int64_t cols, int centred, int weights, int add, int sum) {

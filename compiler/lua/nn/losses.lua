@@ -1,29 +1,178 @@
--- nn: losses.
--- Relies on: the table `prim` (frontend/*.c, arguments.lua), whose field nn this file adds functions to.
--- Relied on by: nn.lua, which makes the module of it.
+-- nn: the losses that compare numbers with numbers, and those of embeddings.
+-- Relies on: the table `prim` (frontend/*.c, arguments.lua), whose field nn this file adds functions to; nn/functions.lua,
+-- nn/activations.lua, nn/statistics.lua.
+-- Relied on by: nn.lua, which makes the module of it. In 16 bits they compute in fp32 and round once.
 local prim = prim
-local nn, op, fail, check_keys, table_of = prim.nn, prim.op, prim.refuse, prim.check_keys, prim.table_of
-local same_sizes, need_tensor, need_integer = prim.same_sizes, prim.need_tensor, prim.need_integer
+local nn, fail, op, describe = prim.nn, prim.refuse, prim.op, prim.describe
+local in_fp32, need_tensor = prim.in_fp32, prim.need_tensor
 
--- ── losses ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+-- ── losses, as torch.nn.functional.NAME ──────────────────────────────────────────────────────────────────────────────
 
--- The mean of -log softmax(logits)[target] over the targets of the whole step (all ranks and microbatches), as
--- torch.nn.functional.cross_entropy. logits [...,V], targets int32 [...]. ignore_index: -100.
-function nn.cross_entropy(logits, targets, options)
-  local o = table_of(options)
-  check_keys("nn.cross_entropy", o, "ignore_index")
-  need_tensor("cross_entropy", targets)
-  if need_tensor("cross_entropy", logits).ndim < 1 then fail(nil, "cross_entropy: the logits %s must be [...,classes]", tostring(logits)) end
-  local lead = logits.shape
-  table.remove(lead)
-  if targets.dtype ~= "int32" or not same_sizes(lead, targets.shape) then
-    local other = targets.dtype ~= "int32" and 'declare them as nn.input("int32", ...)' or nil
-    fail(other, "cross_entropy: logits %s need targets int32[%s], but these are %s", tostring(logits), table.concat(lead, ","), tostring(targets))
+-- The options of a loss, checked: numbers and booleans have the kind of their default.
+local function read(what, keys, given, defaults)
+  local o = {}
+  prim.check_keys(what, given or {}, keys)
+  for key, default in pairs(defaults) do o[key] = default end
+  for key, x in pairs(given or {}) do
+    if type(defaults[key]) == "number" then prim.need_number(what, key, x, "a number") end
+    if type(defaults[key]) == "boolean" then prim.need_boolean(what, key, x) end
+    o[key] = x
   end
-  local ignore = need_integer("cross_entropy", "ignore_index", o.ignore_index == nil and -100 or o.ignore_index)
-  if ignore < -2147483648 or ignore > 2147483647 then
-    fail(nil, "cross_entropy: ignore_index = %d; targets are int32, which cannot be that", ignore)
+  if o.weight then need_tensor(what, o.weight) end
+  if o.pos_weight then need_tensor(what, o.pos_weight) end
+  return o
+end
+
+-- The mean, the sum or all of the losses of elements.
+local function reduced(what, losses, reduction)
+  if reduction == nil or reduction == "mean" then return nn.mean(losses) end
+  if reduction == "sum" then return nn.sum(losses) end
+  if reduction == "none" then return losses end
+  fail(nil, '%s: the reduction is "mean" (the default), "sum" or "none", not %s', what, describe(reduction))
+end
+
+-- A loss f of tensors, which are in fp32 there; o.weight goes with them.
+local function loss(what, o, f, ...)
+  for i = 1, select("#", ...) do need_tensor(what, (select(i, ...))) end
+  return in_fp32(function(...) return reduced(what, f(...), o.reduction) end, ...)
+end
+
+-- A loss times the weight, where there is one.
+local function weighted(x, weight) return weight and x * nn.cast(weight, x) or x end
+
+-- |x - y|. Of this and all losses that follow, reduction is "mean" (the default), "sum" or "none": each element's loss.
+function nn.l1_loss(x, y, options)
+  local o = read("nn.l1_loss", "reduction", options, {})
+  return loss("l1_loss", o, function(a, b) return nn.abs(a - b) end, x, y)
+end
+
+-- (x - y)², of two tensors of one shape.
+function nn.mse_loss(x, y, options)
+  local o = read("nn.mse_loss", "reduction", options, {})
+  if not prim.same_sizes(need_tensor("mse_loss", x).shape, need_tensor("mse_loss", y).shape) then
+    fail(nil, "mse_loss: %s and %s must be of one shape", tostring(x), tostring(y))
   end
-  local slot = prim.count(targets, ignore)
-  return (op("cross_entropy", { logits = nn.reshape(logits, -1, logits:size(-1)), targets = nn.reshape(targets, -1), ignore = ignore, count = slot }))
+  return loss("mse_loss", o, function(a, b) return nn.square(a - b) end, x, y)
+end
+
+-- (x - y)² / 2 beta up to |x - y| = beta (1), |x - y| - beta / 2 beyond.
+function nn.smooth_l1_loss(x, y, options)
+  local o = read("nn.smooth_l1_loss", "reduction beta", options, { beta = 1 })
+  if o.beta == 0 then return nn.l1_loss(x, y, { reduction = o.reduction }) end
+  return loss("smooth_l1_loss", o, function(a, b) return op("huber", { a = a - b, x = o.beta }) / o.beta end, x, y)
+end
+
+-- (x - y)² / 2 up to |x - y| = delta (1), delta (|x - y| - delta / 2) beyond.
+function nn.huber_loss(x, y, options)
+  local o = read("nn.huber_loss", "reduction delta", options, { delta = 1 })
+  return loss("huber_loss", o, function(a, b) return (op("huber", { a = a - b, x = o.delta })) end, x, y)
+end
+
+-- -(y log x + (1 - y) log(1 - x)) of probabilities x, logarithms being at least -100. weight: of
+-- each element.
+function nn.binary_cross_entropy(x, y, options)
+  local o = read("nn.binary_cross_entropy", "reduction weight", options, {})
+  return loss("binary_cross_entropy", o, function(a, b) return weighted(prim.pointwise("bce", a, b), o.weight) end, x, y)
+end
+
+-- The same of logits x. pos_weight: of the positive part, for each class.
+function nn.binary_cross_entropy_with_logits(x, y, options)
+  local o = read("nn.binary_cross_entropy_with_logits", "reduction weight pos_weight", options, {})
+  return loss("binary_cross_entropy_with_logits", o, function(a, b)
+    local log = nn.logsigmoid(a)
+    if o.pos_weight then log = log * ((nn.cast(o.pos_weight, a) - 1) * b + 1) end
+    return weighted((1 - b) * a - log, o.weight)
+  end, x, y)
+end
+
+-- That of logits x [...,C] and labels y, its mean over the classes. weight: of each class.
+function nn.multilabel_soft_margin_loss(x, y, options)
+  local o = read("nn.multilabel_soft_margin_loss", "reduction weight", options, {})
+  return loss("multilabel_soft_margin_loss", o, function(a, b)
+    return nn.mean(weighted(-(b * nn.logsigmoid(a) + (1 - b) * nn.logsigmoid(-a)), o.weight), -1)
+  end, x, y)
+end
+
+-- log(1 + e^(-y x)), y being -1 or 1.
+function nn.soft_margin_loss(x, y, options)
+  local o = read("nn.soft_margin_loss", "reduction", options, {})
+  return loss("soft_margin_loss", o, function(a, b) return nn.log1p(nn.exp(-b * a)) end, x, y)
+end
+
+-- y (log y - x), x being logarithms. log_target: y is logarithms too. reduction = "batchmean": the sum over the
+-- size of the batch.
+function nn.kl_div(x, y, options)
+  local o = read("nn.kl_div", "reduction log_target", options, { log_target = false })
+  local batch = o.reduction == "batchmean" and need_tensor("kl_div", x):size(0)
+  if batch then o.reduction = "sum" end
+  return loss("kl_div", o, function(a, b)
+    local all = o.log_target and nn.exp(b) * (b - a) or nn.xlogy(b, b) - b * a
+    return batch and all / batch or all
+  end, x, y)
+end
+
+-- e^x - y x, or x - y log(x + eps) where log_input (true) is false. full: with Stirling's approximation.
+-- eps: 1e-8.
+function nn.poisson_nll_loss(x, y, options)
+  local o = read("nn.poisson_nll_loss", "reduction log_input full eps", options, { log_input = true, full = false, eps = 1e-8 })
+  return loss("poisson_nll_loss", o, function(a, b)
+    local all = o.log_input and nn.exp(a) - b * a or a - b * nn.log(a + o.eps)
+    if not o.full then return all end
+    local few = nn.le(b, 1)
+    local some = nn.where(few, 1, b)
+    return all + nn.where(few, 0, some * nn.log(some) - some + 0.5 * nn.log(2 * math.pi * some))
+  end, x, y)
+end
+
+-- (log var + (x - y)² / var) / 2, var being at least eps (1e-6). full: with log(2π) / 2.
+function nn.gaussian_nll_loss(x, y, var, options)
+  local o = read("nn.gaussian_nll_loss", "reduction full eps", options, { full = false, eps = 1e-6 })
+  return loss("gaussian_nll_loss", o, function(a, b, v)
+    v = v + nn.detach(nn.where(nn.lt(v, o.eps), o.eps - v, 0))
+    local apart = a - b
+    local all = 0.5 * (nn.log(v) + apart * apart / v)
+    return o.full and all + 0.5 * math.log(2 * math.pi) or all
+  end, x, y, var)
+end
+
+-- x where y is 1, max(0, margin - x) where it is -1. margin: 1.
+function nn.hinge_embedding_loss(x, y, options)
+  local o = read("nn.hinge_embedding_loss", "reduction margin", options, { margin = 1 })
+  return loss("hinge_embedding_loss", o, function(a, b)
+    return nn.where(nn.ne(b, 1), nn.clamp(o.margin - a, 0), 0) + nn.where(nn.ne(b, -1), a, 0)
+  end, x, y)
+end
+
+-- max(0, margin - y (x1 - x2)). margin: 0.
+function nn.margin_ranking_loss(x1, x2, y, options)
+  local o = read("nn.margin_ranking_loss", "reduction margin", options, { margin = 0 })
+  return loss("margin_ranking_loss", o, function(a, b, c) return nn.clamp(o.margin - c * (a - b), 0) end, x1, x2, y)
+end
+
+-- Of vectors in the last dimension, 1 - cos where y is 1, max(0, cos - margin) where it is -1.
+-- margin: 0.
+function nn.cosine_embedding_loss(x1, x2, y, options)
+  local o = read("nn.cosine_embedding_loss", "reduction margin", options, { margin = 0 })
+  return loss("cosine_embedding_loss", o, function(a, b, c)
+    local cos = nn.sum(a * b, -1) / nn.sqrt((nn.sum(a * a, -1) + 1e-12) * (nn.sum(b * b, -1) + 1e-12))
+    return nn.where(nn.eq(c, 1), 1 - cos, 0) + nn.where(nn.eq(c, -1), nn.clamp(cos - o.margin, 0), 0)
+  end, x1, x2, y)
+end
+
+-- max(0, margin + d(anchor, positive) - d(anchor, negative)). d is distance_function, or else pairwise_distance with p (2)
+-- and eps (1e-6). swap: the negative is compared with the nearer of the two. margin: 1.
+function nn.triplet_margin_with_distance_loss(anchor, positive, negative, options)
+  local o = read("nn.triplet_margin_with_distance_loss", "reduction distance_function margin swap", options, { margin = 1, swap = false })
+  local d = o.distance_function or nn.pairwise_distance
+  return loss("triplet_margin_with_distance_loss", o, function(a, p, n)
+    local far = d(a, n)
+    if o.swap then far = nn.minimum(far, d(p, n)) end
+    return nn.clamp(o.margin + d(a, p) - far, 0)
+  end, anchor, positive, negative)
+end
+function nn.triplet_margin_loss(anchor, positive, negative, options)
+  local o = read("nn.triplet_margin_loss", "reduction margin p eps swap", options, { margin = 1, p = 2, eps = 1e-6, swap = false })
+  local function d(a, b) return nn.pairwise_distance(a, b, o.p, o.eps) end
+  return nn.triplet_margin_with_distance_loss(anchor, positive, negative,
+    { reduction = o.reduction, margin = o.margin, swap = o.swap, distance_function = d })
 end

@@ -197,7 +197,9 @@ function nn.roll(x, shifts, dims)
   return x
 end
 
+-- x with the elements of dimension 1 in reverse order, as torch.fliplr.
 function nn.fliplr(x) return nn.flip(x, 1) end
+-- x with the elements of dimension 0 in reverse order, as torch.flipud.
 function nn.flipud(x) return nn.flip(x, 0) end
 
 -- The diagonal, moved right by offset (0), of the matrices in dimensions dim1 (0) and dim2 (1), as the last dimension, as

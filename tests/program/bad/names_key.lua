@@ -1,11 +1,11 @@
--- expect: names_key\.lua:8: nn.cross_entropy: unknown key 'label_smoothing'; 'label_smoothing' is not there: write `0.9
+-- expect: names_key\.lua:8: nn.Embedding: unknown key 'padding_idx'; 'padding_idx' is not there: write `nn.embedding
 local nn, optim = require "nn", require "optim"
 local model = nn.module "Net"
 model.embed = nn.Embedding(16, 4)
 model.out = nn.Linear(4, 16)
 function model:forward(tokens)
   local x = self.embed(tokens)
-  nn.cross_entropy(x, tokens, { label_smoothing = 0.1 })
+  nn.Embedding(16, 4, { padding_idx = 0 })
   return self.out(x)
 end
 

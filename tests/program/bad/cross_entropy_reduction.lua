@@ -1,0 +1,16 @@
+-- expect: cross_entropy_reduction\.lua:14: cross_entropy: the reduction is "mean" \(the default\), "sum" or "none", not the string "avg"
+local nn, optim = require "nn", require "optim"
+local model = nn.module "Net"
+model.embed = nn.Embedding(16, 4)
+model.out = nn.Linear(4, 16)
+function model:forward(tokens) return self.out(self.embed(tokens)) end
+
+return nn.training {
+  model = model,
+  batch = {
+    tokens  = nn.input("int32", { 2, 8 }, { from = "tokens" }),
+    targets = nn.input("int32", { 2, 8 }, { from = "tokens", shift = 1 }),
+  },
+  loss = function(m, b) return nn.cross_entropy(m(b.tokens), b.targets, { reduction = 'avg' }) end,
+  optimizer = optim.SGD { lr = 0.1 },
+}
