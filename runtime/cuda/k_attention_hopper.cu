@@ -142,8 +142,7 @@ template <class E, class S, int F> SC_DEVICE void work(const rows_task &p, uint3
         barrier_wait(base + S::K_FULL + 8 * k.at, k.phase);
         return __shfl_sync(0xffffffffu, get_word(base + S::WORDS + 4 * k.at), 0);
     };
-    auto weigh = [&](int j, rows_state &r, const dropper &d, int i) {
-        int64_t bias = F & BIAS ? bias_of_head(a, at.b, at.h) : 0;
+    auto weigh = [&](int j, rows_state &r, const dropper &d, int i, int64_t bias) {
         sums_here(s);
         if (!(F & DOCUMENTS)) let_go(S::K_EMPTY + 8 * k.at);
         soften<E, F>(a, r, s, unit, i, j, base + S::IDS + k.at * S::KEYS * 4, bias);
@@ -166,6 +165,7 @@ template <class E, class S, int F> SC_DEVICE void work(const rows_task &p, uint3
     for (int round = 0; (at = place_of(p, round)).tile >= 0; round++, q_phase ^= 1) {
         int i0 = at.tile * S::ROWS + group * 64, i = i0 + warp * 16;
         dropper d = F & DROPS ? dropper_of(a, at.b, at.h) : dropper{};
+        int64_t bias = F & BIAS ? bias_of_head(a, at.b, at.h) : 0;
         rows_state r;
 #pragma unroll
         for (int half = 0; half < 2; half++) {
@@ -182,7 +182,7 @@ template <class E, class S, int F> SC_DEVICE void work(const rows_task &p, uint3
         if (j >= 0) {
             start_scores();
             sums_wait<0>();
-            weigh(j, r, d, i);
+            weigh(j, r, d, i, bias);
             pack_sums<E>(powers, s);
             while ((j = next_keys()) >= 0) {
                 turn(group);
@@ -191,7 +191,7 @@ template <class E, class S, int F> SC_DEVICE void work(const rows_task &p, uint3
                 start_output(first);
                 pass_on(group ^ 1);
                 sums_wait<1>();
-                weigh(j, r, d, i);
+                weigh(j, r, d, i, bias);
                 finish_output();
                 first = false;
 #pragma unroll

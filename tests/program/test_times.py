@@ -138,7 +138,7 @@ def test_attention_takes_what_its_kernel_takes():
         check(free[:2] == (forward, backward), "where bits need not repeat: %.0f and %.0f us" % free[:2])
     whole = attention(sizes + " documents=true")
     check(whole[2]["documents"] == {"length": 8192, "whole_rows": True} and sum(whole[:2]) > 2 * 1393, "whole rows: %s" % (whole,))
-    for options, device, by in ((" bias=true", "h100", "shardc's kernels for any GPU (3 events)"), ("", "a100", "cuDNN (1 event) · shardc's kernels for any GPU (1 event)"), (" deterministic=false", "a100", "cuDNN (2 events)"), (" before=64", "a100", "shardc's kernels for any GPU (2 events)")):
+    for options, device, by in ((" bias=true", "h100", "shardc's kernels for compute capability 9.0 (2 events) · shardc's kernels for any GPU (1 event)"), ("", "a100", "cuDNN (1 event) · shardc's kernels for any GPU (1 event)"), (" deterministic=false", "a100", "cuDNN (2 events)"), (" before=64", "a100", "shardc's kernels for any GPU (2 events)")):
         p = attention("seq=512" + options, device=device)[2]
         check(p["attention"] == by, "%s on %s: %s" % (options, device, p["attention"]))
         text = shardc("predict", *arguments(ATTENTION, device, 1, 1, "seq=512" + options))
@@ -187,7 +187,7 @@ def test_what_was_not_measured_is_told():
     """Every kernel that takes another's time, or its flops' and bytes', is named with its share, and the range grows."""
     for options, device, op, variant, other in (("precision=fp16 heads=8 documents=true dropout=0.1 causal=false", "h100", "attention_grad", "fp16 hopper documents dropout", "bf16 hopper documents"),
                                                 ("precision=fp32 dropout=0.1 documents=true", "h200", "attention", "fp32 causal documents dropout", "fp32 causal documents"),
-                                                ("bias=true", "h100", "attention", "bf16 own causal bias", "bf16 own causal"),
+                                                ("bias=true softcap=20", "h100", "attention", "bf16 hopper causal softcap bias", "bf16 hopper causal softcap"),
                                                 ("value_width=32 precision=fp16", "h200", "attention_grad", "fp16 hopper causal widths", "fp16 hopper causal")):
         p = attention("seq=512 " + options, device=device)[2]
         found = [e for e in p["estimates"] if e["op"] == op and e["variant"] == variant]

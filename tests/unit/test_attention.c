@@ -112,7 +112,7 @@ Test(attention, on_hopper, .init = start) {
         {BF16, 8192, SC_HOPPER_SIZE, 0.1, false, false, true, false, ATTENTION_HOPPER, ATTENTION_HOPPER,
          "bf16 hopper causal", NULL},
         {BF16, 32, 64, 0.1, false, false, true, false, ATTENTION_HOPPER, ATTENTION_HOPPER, "bf16 hopper causal", NULL},
-        {BF16, 8192, 64, 0.1, false, true, true, false, ATTENTION_PORTABLE, ATTENTION_PORTABLE, "bf16 own causal bias",
+        {BF16, 8192, 64, 0.1, false, true, true, false, ATTENTION_HOPPER, ATTENTION_HOPPER, "bf16 hopper causal bias",
          NULL},
         {BF16, 8192, 60, 0.1, false, false, true, true, ATTENTION_PORTABLE, ATTENTION_PORTABLE, "bf16 own causal",
          NULL},
