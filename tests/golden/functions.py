@@ -123,7 +123,7 @@ row("var_mean", "(nn.var_mean(x, 1))", lambda x: T().var_mean(x, 1)[0], matrix(M
 row("std_mean", "select(2, nn.std_mean(x, 1))", lambda x: T().std_mean(x, 1)[1], matrix(MATRIX[:4]))
 row("prod_of_all", "nn.prod(x)", lambda x: x.prod(), FINE)
 row("prod_of_zeros", "nn.prod(x)", lambda x: x.prod(), [0.0, 2, 3, 4, 5])
-row("cumprod", "nn.cumprod(x, 1)", lambda x: x.cumprod(1), matrix(FINITE))
+row("cumprod", "nn.cumprod(x, 1)", lambda x: x.cumprod(1), matrix([r for r in MATRIX if all(abs(v) < 100 for v in r)]))
 row("diff", "nn.diff(x, 2, 1)", lambda x: x.diff(2, 1), matrix(MATRIX))
 for NAME, P in ("2", 2), ("1", 1), ("3", 3), ("0", 0), ("half", 0.5), ("inf", inf), ("minus_inf", -inf):
     row("norm_%s" % NAME, "nn.norm(x, %s, 1)" % str(P).replace("inf", "math.huge"), lambda x, p=P: T().norm(x, p, 1), matrix(FINITE if P == 0.5 else MATRIX))
