@@ -227,6 +227,26 @@ def T():
     return torch
 
 
+def routed(index, groups, capacity=None):
+    """As nn.route: rows of each group, slot of each row, row of each slot or -1."""
+    flat = index.flatten().tolist()
+    each = [[i for i, g in enumerate(flat) if g == k][:capacity] for k in range(groups)]
+    slots = sum(each, [])
+    rows = min(len(flat), groups * capacity) if capacity else len(flat)
+    return [len(e) for e in each], slots + [-1] * (rows - len(slots)), [slots.index(i) if i in slots else -1 for i in range(len(flat))]
+
+
+def integers(values):
+    return T().tensor(values, dtype=T().int32).reshape(2, 8) if len(values) == 16 else T().tensor(values, dtype=T().int32)
+
+
+def experts(x, w, v, weights, index, capacity=None):
+    """Each slot's row of x through its group's two matrices, one slot after another."""
+    _, _, places = routed(index, len(w), capacity)
+    y = [(x[i // 8].tanh() @ (w[g] * 0.1) @ v[g]) * weights.flatten()[i] * (places[i] >= 0) for i, g in enumerate(index.flatten().clamp(0, len(w) - 1).tolist())]
+    return T().stack(y).reshape(2, 8, -1).sum(1)
+
+
 # ── pointwise ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 WIDE = {"x": (3, 7, 331), "y": (3, 7, 331), "p": (3, 7, 331)}  # no multiple of a block or a vector
 for name in "exp", "tanh", "sigmoid", "abs", "neg":
@@ -366,6 +386,27 @@ case("matmul_shared", x=(2, 3, 4), y=(4, 5), lua="nn.matmul(x, y)", torch=lambda
 case("linear", x=(2, 3, 4), w=(5, 4), c=(5,), large={"x": (3, 17, 40), "w": (65, 40), "c": (65,)}, lua="nn.linear(x, w, c)",
      torch=lambda x, w, c: F().linear(x, w, c))
 case("embedding", w=(16, 4), large={"w": (16, 70)}, lua="nn.embedding(tokens, w)", torch=lambda tokens, w: F().embedding(tokens, w))
+# experts: of 11 groups some are empty, and slots of others than these have no row, as those beyond a capacity
+case("experts", x=(2, 6), w=(11, 6, 10), v=(11, 5, 10), p=positive(2, 8), large={"x": (2, 90), "w": (11, 90, 150), "v": (11, 75, 150)}, lua="""
+local counts, slots, places = nn.route(tokens - 2, 11)
+local y = nn.grouped_matmul(nn.tanh(nn.dispatch(x, slots, places)), w * 0.1, counts)
+return nn.combine(nn.grouped_matmul(y, v:transpose(1, 2), counts), slots, places, p)
+""", torch=lambda x, w, v, p, tokens: experts(x, w, v.transpose(1, 2), p, tokens - 2))
+case("experts_dropped", x=(2, 6), w=(5, 6, 10), v=(5, 10, 5), p=positive(2, 8), large={"x": (2, 64), "w": (5, 64, 72), "v": (5, 72, 40)}, lua="""
+local counts, slots, places = nn.route(tokens - 1, 5, { capacity = 2 })
+local y = nn.grouped_matmul(nn.tanh(nn.dispatch(x, slots, places)), w * 0.1, counts)
+return nn.combine(nn.grouped_matmul(y, v, counts), slots, places, p), counts, slots, places
+""", torch=lambda x, w, v, p, tokens: [experts(x, w, v, p, tokens - 1, 2), *map(integers, routed(tokens - 1, 5, 2))])
+# as models do it: each token to the experts of its largest scores
+case("routed", x=(12, 6), s=(12, 5), w=(5, 6, 4), large={"x": (700, 48), "s": (700, 9), "w": (9, 48, 136)}, lua="""
+local p, index = nn.topk(nn.softmax(s), 3)
+local counts, slots, places = nn.route(index, s:size(1))
+return nn.combine(nn.grouped_matmul(nn.dispatch(x, slots, places), w * 0.3, counts), slots, places, p / nn.sum(p, -1, true)), counts
+""", torch=lambda x, s, w: (lambda p, e: [(T().einsum("td,tjdn->tjn", x, w[e] * 0.3) * (p / p.sum(-1, True)).unsqueeze(-1)).sum(1), e.flatten().bincount(minlength=5).int()])(*s.softmax(-1).topk(3)))
+case("dispatch_weighted", x=(2, 6), p=positive(2, 8), large={"x": (2, 70)}, lua="""
+local counts, slots, places = nn.route(tokens, 16)
+return nn.dispatch(x, slots, places, p)
+""", torch=lambda x, p, tokens: (lambda s: x[[i // 8 for i in s]] * p.flatten()[s].unsqueeze(-1))(routed(tokens, 16)[1]))
 # what is gated by a silu (epilogue fusion): between products, with a sum's bias, by itself, by its own value
 case("gated_product", x=(3, 6), g=(10, 6), u=(10, 6), c=(10,), d=(4, 10), lua="nn.linear(nn.linear(x, u, c) * nn.silu(nn.linear(x, g)), d)",
      torch=lambda x, g, u, c, d: F().linear(F().linear(x, u, c) * F().silu(F().linear(x, g)), d))

@@ -124,3 +124,16 @@ int64_t work_coalesce(const Op *op, const Machine *m) {
     return m->cuda ? sc_cuda_sorted_tokens_bytes(op->coalesce.rows, tokens)
                    : sc_cpu_coalesce_bytes(op->coalesce.slice, op->coalesce.cols, tokens);
 }
+
+/* ── experts ─────────────────────────────────────────────────────────────────────────────────────────────────────── */
+int64_t work_route(const Op *op, const Machine *m) {
+    int64_t slots = value_numel(op->route.index);
+    return m->cuda ? sc_cuda_route_bytes(slots, op->route.groups) : m->threads * sc_cpu_route_bytes(op->route.groups);
+}
+
+/* CPU: panels as a product's, for whatever is not in the dtype that the kernels compute in. */
+int64_t work_grouped_matmul(const Op *op, const Machine *m) {
+    Dtype d = OPERAND_OF(op, a)->dtype, y = op_result(op)->dtype;
+    if (m->cuda || ((d == FP64 || (d == FP32 && !m->wide)) && y == d)) return 0;
+    return (int64_t)m->threads * SC_CPU_MATMUL_BYTES;
+}

@@ -38,6 +38,7 @@
     X(nn_ranks, "lua/nn/ranks.lua")                                                                                    \
     X(nn_parameters, "lua/nn/parameters.lua")                                                                          \
     X(nn_modules, "lua/nn/modules.lua")                                                                                \
+    X(nn_experts, "lua/nn/experts.lua")                                                                                \
     X(nn_custom, "lua/nn/custom.lua")                                                                                  \
     X(nn_training, "lua/nn/training.lua")                                                                              \
     X(nn, "lua/nn.lua")                                                                                                \

@@ -1,22 +1,14 @@
 /* matmul: y[..., m, n] = f(op(a) · op(b) (+ bias[n]) (+ c)), accumulated in real, rounded once at the end; f as ops.def
  * says. gelu is taken of the argument as it is stored, where it is stored. A product that is gated is made where its
  * second result lies: the first may have the bytes of a gate.
- * Relies on: k_blas.c; a workspace of 4 MiB a part where a tensor is not of type real.
+ * Relies on: panels.h, k_blas.c; a workspace of 4 MiB a part where a tensor is not of type real.
  * Relied on by: generated code.
  *
  * y is cut into tiles by its shape alone and a part computes whole tiles, each with its own calls of the library: so an
- * element's bits do not depend on the number of parts. Tiles of 512 × 256 lose a few per cent against one large call.
- * Operands of another dtype are converted, 1024 (512) of the inner dimension at a time, into panels of the workspace.
- */
-#include "../schema/workspace.h"
-#include "kernel.h"
+ * element's bits do not depend on the number of parts. */
+#include "panels.h"
 
-enum {
-    ROWS = 512,
-    COLS = 256,
-    INNER = 4096 / sizeof(real),
-    MANY = 12 /* tiles, so that 2, 3, 4, 6 parts get equal shares */
-};
+enum { MANY = 12 /* tiles, so that 2, 3, 4, 6 parts get equal shares */ };
 
 typedef struct {
     const sc_tensor *y, *z, *a, *b, *bias, *c, *x, *up; /* y: where sums are made; z: gelu's argument, or the first of
@@ -27,8 +19,6 @@ typedef struct {
     int64_t batches, tile_rows, tile_cols;
     real *work; /* this part's panels; NULL: none needed */
 } product;
-_Static_assert((ROWS * COLS + (ROWS + COLS) * INNER) * sizeof(real) <= SC_CPU_MATMUL_BYTES,
-               "the panels fit this part's workspace");
 
 /* All but the last dimension of t can be walked with one stride. */
 static int one_stride(const sc_tensor *t) {
@@ -90,14 +80,6 @@ static product product_of(const sc_task *task, const sc_matmul_args *k) {
     return p;
 }
 
-/* rows × cols of t from element `at`, as reals: in place, or in the panel. */
-static const real *panel_of(const sc_tensor *t, int64_t at, int64_t rows, int64_t cols, int64_t *ld, real *panel) {
-    if (t->dtype == SC_REAL && *ld >= cols) return (const real *)t->p + at;
-    for (int64_t i = 0; i < rows; i++) sc_load(panel + i * cols, t, at + i * *ld, 1, cols);
-    *ld = cols;
-    return panel;
-}
-
 static void add_bias(const product *p, real *c, int64_t ldc, int64_t rows, int64_t c0, int64_t cols) {
     real buffer[COLS];
     const real *bias = sc_in(p->bias, c0 * p->bias->stride[0], cols, buffer);
@@ -153,20 +135,14 @@ static void finish(const product *p, real *sum, int64_t at, int64_t n) {
 static void tile(const product *p, int64_t batch, int64_t r0, int64_t rows, int64_t c0, int64_t cols) {
     int64_t a0 = batch_at(p->a, batch), b0 = p->b->dims > 2 ? batch_at(p->b, batch) : 0;
     int64_t y0 = batch_at(p->y, batch) + r0 * p->ldy + c0, ldc = p->ldy;
-    real *pa = p->work, *pb = pa + ROWS * INNER, *c = pb + COLS * INNER;
+    real *c = sc_panel_sums(p->work);
     if (p->y->dtype == SC_REAL)
         c = (real *)p->y->p + y0;
     else
         ldc = cols;
-    int64_t step = p->work ? INNER : sc_max(p->k, 1);
-    for (int64_t k0 = 0; k0 == 0 || k0 < p->k; k0 += step) {
-        int64_t n = sc_min(step, p->k - k0), lda = p->lda, ldb = p->ldb;
-        const real *a = p->ta ? panel_of(p->a, a0 + k0 * lda + r0, n, rows, &lda, pa)
-                              : panel_of(p->a, a0 + r0 * lda + k0, rows, n, &lda, pa);
-        const real *b = p->tb ? panel_of(p->b, b0 + c0 * ldb + k0, cols, n, &ldb, pb)
-                              : panel_of(p->b, b0 + k0 * ldb + c0, n, cols, &ldb, pb);
-        sc_gemm(p->ta, p->tb, rows, cols, n, 1, a, lda, b, ldb, k0 || p->onto ? 1 : 0, c, ldc);
-    }
+    sc_sums((sc_side){p->a, a0 + (p->ta ? r0 : r0 * p->lda), p->lda, p->ta},
+            (sc_side){p->b, b0 + (p->tb ? c0 * p->ldb : c0), p->ldb, p->tb}, rows, cols, p->k, p->work, p->onto, c,
+            ldc);
     if (p->bias) add_bias(p, c, ldc, rows, c0, cols);
     for (int64_t i = 0; i < rows && (p->c || p->f); i++) finish(p, c + i * ldc, y0 + i * p->ldy, cols);
     if (p->y->dtype != SC_REAL)

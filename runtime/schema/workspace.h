@@ -67,11 +67,27 @@ static inline int64_t sc_cpu_scatter_bytes(int64_t numel, int64_t real) {
  * what a block of a GPU sorts in shared memory. */
 enum { SC_MOST_TOPK = 1024, SC_TOPK_ROW = 1024, SC_TOPK_WARP = 32, SC_SORT_TILE = 2048 };
 
+/* The most groups that slots are sorted by. Of each: where its next slot goes, and where its rows end, as int64. */
+enum { SC_ROUTE_GROUPS = 1024 };
+static inline int64_t sc_cpu_route_bytes(int64_t groups) {
+    return 2 * groups * 8;
+}
+
 /* ── CUDA ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 /* A float a row: the losses of cross_entropy; the sums of go·o over the head size in attention_grad. */
 static inline int64_t sc_cuda_row_sums_bytes(int64_t rows) {
     return rows * 4;
+}
+
+/* route: pieces of the slots, each of which a warp sorts, and for each the slots of every group before it, as int32. */
+static inline int64_t sc_cuda_route_piece(int64_t slots) {
+    int64_t piece = sc_round_up((slots + 127) / 128, 32);
+    return piece < 256 ? 256 : piece;
+}
+static inline int64_t sc_cuda_route_bytes(int64_t slots, int64_t groups) {
+    int64_t piece = sc_cuda_route_piece(slots);
+    return ((slots + piece - 1) / piece + 1) * groups * 4;
 }
 
 /* sum_squares: a float for each block of this many elements. */

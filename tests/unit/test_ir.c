@@ -734,6 +734,21 @@ SITUATION(search_rows, BUILD(b, searchsorted, .sorted = val(FP32, SHAPE(2, 9)), 
 SITUATION(search_dtypes, BUILD(b, searchsorted, .sorted = val(FP32, SHAPE(9)), .x = val(INT32, SHAPE(3, 4))))
 SITUATION(scan_factor, BUILD(b, scan, .x = val(FP32, SHAPE(2, 3)), .a = val(FP32, SHAPE(3))))
 SITUATION(scan_integers, BUILD(b, scan, .x = val(INT32, SHAPE(3)), .a = val(INT32, SHAPE(3))))
+SITUATION(route_groups, BUILD(b, route, .index = val(INT32, SHAPE(2, 3)), .groups = 5000))
+SITUATION(dispatch_places, BUILD(b, dispatch, .x = val(FP32, SHAPE(4, 3)), .slots = val(INT32, SHAPE(8)),
+                                 .places = val(INT32, SHAPE(5, 2))))
+SITUATION(dispatch_slots, BUILD(b, dispatch, .x = val(FP32, SHAPE(4, 3)), .slots = val(INT32, SHAPE(4, 2)),
+                                .places = val(INT32, SHAPE(4, 2))))
+SITUATION(dispatch_weights, BUILD(b, dispatch, .x = val(FP32, SHAPE(4, 3)), .slots = val(INT32, SHAPE(8)),
+                                  .places = val(INT32, SHAPE(4, 2)), .weights = val(FP32, SHAPE(4))))
+SITUATION(combine_slots, BUILD(b, combine, .x = val(FP32, SHAPE(9, 3)), .slots = val(INT32, SHAPE(8)),
+                               .places = val(INT32, SHAPE(4, 2))))
+SITUATION(grouped_dtype, BUILD(b, grouped_matmul, .a = val(FP32, SHAPE(4, 3)), .b = val(BF16, SHAPE(2, 3, 5)),
+                               .counts = val(INT32, SHAPE(2))))
+SITUATION(grouped_inner, BUILD(b, grouped_matmul, .a = val(FP32, SHAPE(4, 3)), .b = val(FP32, SHAPE(2, 4, 5)),
+                               .counts = val(INT32, SHAPE(2))))
+SITUATION(grouped_counts, BUILD(b, grouped_matmul, .a = val(FP32, SHAPE(4, 3)), .b = val(FP32, SHAPE(2, 3, 5)),
+                                .counts = val(INT32, SHAPE(3))))
 SITUATION(flip_dim, BUILD(b, flip, .a = val(FP32, SHAPE(2, 3)), .dim = 2))
 SITUATION(operands, build_one(b, OP_add, val(FP32, SHAPE(4))))
 SITUATION(not_wide, build_set_dtype(BUILD(b, neg, .a = val(FP32, SHAPE(4))), BF16))
@@ -841,6 +856,14 @@ Test(ir, rules_say_what_is_wrong) {
         {search_dtypes, "fp32 ≠ int32"},
         {scan_factor, "x fp32[2,3] with a fp32[3]: shapes must be equal"},
         {scan_integers, "x int32[3] must be floating point"},
+        {route_groups, "index int32[2,3] into 5000 groups: there may be 1 to 1024"},
+        {dispatch_places, "x fp32[4,3] with places int32[5,2]: [...,size] and [...,k] must agree"},
+        {dispatch_slots, "the slots int32[4,2] must have 1 dim"},
+        {dispatch_weights, "weights fp32[4] with places int32[4,2]: they must have one shape"},
+        {combine_slots, "x fp32[9,3] with slots int32[8]: a slot for each row is needed"},
+        {grouped_dtype, "x fp32[4,3] · W bf16[2,3,5]: fp32 ≠ bf16; nn.cast(a, b) gives one the dtype of the other"},
+        {grouped_inner, "x fp32[4,3] · W with W fp32[2,4,5]: 3 ≠ 4; the inner sizes must be equal"},
+        {grouped_counts, "counts int32[3] for 2 groups: they must be [2]"},
         {flip_dim, "x fp32[2,3] has no dim 2"},
         {operands, "add lacks its operand b"},
         {not_wide, "neg cannot choose its result's dtype"},

@@ -55,6 +55,27 @@ template <class X> X __shfl_sync(unsigned, X x, int lane) {
 template <class X> X __shfl_up_sync(unsigned, X x, unsigned by) {
     return emulated_from("__shfl_up_sync", x, [&](int l) { return l < (int)by ? l : l - (int)by; });
 }
+inline unsigned __ballot_sync(unsigned, bool x) {
+    struct lane {
+        bool x;
+        unsigned y;
+    } mine = {x, 0};
+    emulated_meet(
+        "__ballot_sync",
+        [](void **all) {
+            unsigned y = 0;
+            for (int l = 0; l < 32; l++) y |= (unsigned)((lane *)all[l])->x << l;
+            for (int l = 0; l < 32; l++) ((lane *)all[l])->y = y;
+        },
+        &mine);
+    return mine.y;
+}
+inline int __popc(unsigned x) {
+    return __builtin_popcount(x);
+}
+inline int __ffs(int x) {
+    return __builtin_ffs(x);
+}
 inline int atomicAdd(int *p, int x) {
     int was = *p;
     *p += x;

@@ -1,0 +1,162 @@
+/* Rules of routed experts: slots by group, rows to groups and back, products of groups.
+ * Relies on: rules.h, schema/workspace.h.
+ * Relied on by: ops.def. */
+#include "rules.h"
+#include "schema/workspace.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static void need_dims(Graph *g, const Op *op, const Value *v, const char *what, int least, int most) {
+    if (v->dims < least || v->dims > most)
+        rule_fail(g, op, "%s %s must have %d dim%s", what, value_str(g->arena, v), least, least == 1 ? "" : "s");
+}
+
+void infer_route(Graph *g, Op *op) {
+    const Value *index = op->route.index;
+    int64_t groups = op->route.groups, capacity = op->route.capacity, slots = value_numel(index);
+    rule_need_int32(g, op, index, "the index");
+    if (groups < 1 || groups > SC_ROUTE_GROUPS)
+        rule_fail(g, op, "index %s into %lld groups: there may be 1 to %d", value_str(g->arena, index),
+                  (long long)groups, SC_ROUTE_GROUPS);
+    int64_t rows = capacity > 0 ? min64(slots, groups * min64(capacity, slots)) : slots;
+    rule_out(g, op, &op->route.counts, INT32, 1, &groups);
+    rule_out(g, op, &op->route.slots, INT32, 1, &rows);
+    rule_out(g, op, &op->route.places, INT32, index->dims, index->shape);
+}
+
+int64_t limit_groups(const Op *op) {
+    return op->route.groups;
+}
+
+Cost cost_route(const Op *op) {
+    Cost c = rule_traffic(op, 0);
+    c.bytes *= 3; /* the index is read to count, and again to place */
+    return c;
+}
+
+/* places [...,k] beside rows of a tensor whose leading dims are its own but the last. */
+static void check_places(Graph *g, const Op *op, const Value *x, const char *what) {
+    const Value *places = OPERAND_OF(op, places);
+    rule_need_int32(g, op, places, "the places");
+    bool fits = places->dims == x->dims;
+    for (int i = 0; fits && i < x->dims - 1; i++) fits = places->shape[i] == x->shape[i];
+    if (!fits || x->dims < 2)
+        rule_fail(g, op, "%s %s with places %s: [...,size] and [...,k] must agree in all dims but the last", what,
+                  value_str(g->arena, x), value_str(g->arena, places));
+}
+
+static void check_slots(Graph *g, const Op *op) {
+    const Value *slots = OPERAND_OF(op, slots), *places = OPERAND_OF(op, places), *w = OPERAND_OF(op, weights);
+    rule_need_int32(g, op, slots, "the slots");
+    need_dims(g, op, slots, "the slots", 1, 1);
+    if (!w) return;
+    rule_need_float(g, op, w, "the weights");
+    if (w->dims != places->dims || memcmp(w->shape, places->shape, (size_t)w->dims * sizeof *w->shape))
+        rule_fail(g, op, "weights %s with places %s: they must have one shape", value_str(g->arena, w),
+                  value_str(g->arena, places));
+}
+
+void infer_dispatch(Graph *g, Op *op) {
+    const Value *x = op->dispatch.x;
+    rule_need_float(g, op, x, "x");
+    check_places(g, op, x, "x");
+    check_slots(g, op);
+    rule_out(g, op, &op->dispatch.y, x->dtype, 2, (int64_t[]){op->dispatch.slots->shape[0], x->shape[x->dims - 1]});
+}
+
+void infer_combine(Graph *g, Op *op) {
+    const Value *x = op->combine.x, *places = op->combine.places;
+    int64_t shape[MAX_DIMS];
+    rule_need_float(g, op, x, "x");
+    rule_need_int32(g, op, places, "the places");
+    need_dims(g, op, x, "x", 2, 2);
+    need_dims(g, op, places, "the places", 2, MAX_DIMS);
+    check_slots(g, op);
+    if (op->combine.slots->shape[0] != x->shape[0])
+        rule_fail(g, op, "x %s with slots %s: a slot for each row is needed", value_str(g->arena, x),
+                  value_str(g->arena, op->combine.slots));
+    memcpy(shape, places->shape, sizeof shape);
+    shape[places->dims - 1] = x->shape[1];
+    rule_out(g, op, &op->combine.y, x->dtype, places->dims, shape);
+}
+
+void infer_combine_weights(Graph *g, Op *op) {
+    const Value *places = op->combine_weights.places;
+    check_places(g, op, op->combine_weights.y, "y");
+    rule_out(g, op, &op->combine_weights.dw, (Dtype)op->combine_weights.dtype, places->dims, places->shape);
+}
+
+static Value *weights_grad(Builder *b, Value *rows, Value *y, Value *places, const Value *weights) {
+    return BUILD(b, combine_weights, .x = rows, .y = y, .places = places, .dtype = weights->dtype)->combine_weights.dw;
+}
+
+/* Each is the other's gradient. */
+void grad_dispatch(Builder *b, Op *op, OpParts *d) {
+    Value *g = d->dispatch.y, *places = op->dispatch.places, *w = op->dispatch.weights;
+    d->dispatch.x = BUILD(b, combine, .x = g, .slots = op->dispatch.slots, .places = places, .weights = w)->combine.y;
+    if (w) d->dispatch.weights = weights_grad(b, g, op->dispatch.x, places, w);
+}
+
+void grad_combine(Builder *b, Op *op, OpParts *d) {
+    Value *g = d->combine.y, *places = op->combine.places, *w = op->combine.weights;
+    d->combine.x = BUILD(b, dispatch, .x = g, .slots = op->combine.slots, .places = places, .weights = w)->dispatch.y;
+    if (w) d->combine.weights = weights_grad(b, op->combine.x, g, places, w);
+}
+
+/* ── products of groups ──────────────────────────────────────────────────────────────────────────────────────────── */
+static void check_counts(Graph *g, const Op *op, int64_t groups) {
+    const Value *counts = OPERAND_OF(op, counts);
+    rule_need_int32(g, op, counts, "the counts");
+    if (counts->dims != 1 || counts->shape[0] != groups)
+        rule_fail(g, op, "counts %s for %lld groups: they must be [%lld]", value_str(g->arena, counts),
+                  (long long)groups, (long long)groups);
+}
+
+void infer_grouped_matmul(Graph *g, Op *op) {
+    const Value *a = op->grouped_matmul.a, *b = op->grouped_matmul.b;
+    bool t = op->grouped_matmul.trans_b != 0;
+    rule_need_float(g, op, a, "x");
+    rule_need_float(g, op, b, "W");
+    need_dims(g, op, a, "x", 2, 2);
+    need_dims(g, op, b, "W", 3, 3);
+    if (a->dtype != b->dtype)
+        rule_fail(g, op, "x %s · W %s: %s ≠ %s; nn.cast(a, b) gives one the dtype of the other", value_str(g->arena, a),
+                  value_str(g->arena, b), dtype_name(a->dtype), dtype_name(b->dtype));
+    if (a->shape[1] != b->shape[t ? 2 : 1])
+        rule_fail(g, op, "x %s · W%s with W %s: %lld ≠ %lld; the inner sizes must be equal", value_str(g->arena, a),
+                  t ? "ᵀ" : "", value_str(g->arena, b), (long long)a->shape[1], (long long)b->shape[t ? 2 : 1]);
+    check_counts(g, op, b->shape[0]);
+    rule_out(g, op, &op->grouped_matmul.y, a->dtype, 2, (int64_t[]){a->shape[0], b->shape[t ? 1 : 2]});
+}
+
+void infer_grouped_matmul_grad(Graph *g, Op *op) {
+    const Value *a = op->grouped_matmul_grad.a, *c = op->grouped_matmul_grad.c;
+    int64_t groups = op->grouped_matmul_grad.counts->shape[0];
+    rule_out(g, op, &op->grouped_matmul_grad.y, rule_wider(op->grouped_matmul_grad.dtype, a->dtype), 3,
+             (int64_t[]){groups, a->shape[1], c->shape[1]});
+}
+
+void grad_grouped_matmul(Builder *b, Op *op, OpParts *d) {
+    Value *g = d->grouped_matmul.y, *a = op->grouped_matmul.a, *counts = op->grouped_matmul.counts;
+    bool t = op->grouped_matmul.trans_b != 0;
+    d->grouped_matmul.a =
+        BUILD(b, grouped_matmul, .a = g, .b = op->grouped_matmul.b, .counts = counts, .trans_b = !t)->grouped_matmul.y;
+    d->grouped_matmul.b =
+        BUILD(b, grouped_matmul_grad, .a = t ? g : a, .c = t ? a : g, .counts = counts)->grouped_matmul_grad.y;
+}
+
+/* As products of equal groups in a batch. */
+Cost cost_grouped_matmul(const Op *op) {
+    bool back = op->kind == OP_grouped_matmul_grad;
+    bool turned = op->kind == OP_grouped_matmul && op->grouped_matmul.trans_b;
+    const Value *a = OPERAND_OF(op, a), *y = op_result(op), *counts = OPERAND_OF(op, counts);
+    double rows = (double)a->shape[0], groups = (double)counts->shape[0], n = (double)y->shape[y->dims - 1],
+           k = (double)a->shape[1];
+    Cost c = rule_traffic(op, 2 * rows * n * k);
+    snprintf(c.variant, sizeof c.variant, "%s%s%s %s%s", dtype_name(a->dtype), a->dtype == y->dtype ? "" : ">",
+             a->dtype == y->dtype ? "" : dtype_name(y->dtype), back ? "t" : "n", turned ? "t" : "n");
+    memcpy(c.key, (double[]){back ? k : rows / groups, n, back ? rows / groups : k, groups}, 4 * sizeof *c.key);
+    c.nkey = 4;
+    return c;
+}

@@ -1,0 +1,149 @@
+-- nn: routed experts: tokens to groups and back, products of groups.
+-- Relies on: the table `prim` (frontend/*.c, arguments.lua), whose field nn this file adds functions to.
+-- Relied on by: nn.lua, which makes the module of it.
+local prim = prim
+local nn, op, fail, check_keys, table_of = prim.nn, prim.op, prim.refuse, prim.check_keys, prim.table_of
+local need_tensor, need_size, beside = prim.need_tensor, prim.need_size, prim.in_dtype_of
+
+-- Sorts the elements of index int32 [...,k], each the group (0 to groups - 1) of a slot. Rows are slots in the order of
+-- their groups, those of one group as they stand. Three int32 tensors: counts [groups] of rows; slots [rows], the slot of
+-- each row; places [...,k], the row of each slot. capacity: a group has rows for so many of its first slots, the others
+-- have none (their place is -1); nil: for all.
+function nn.route(index, groups, options)
+  local o = table_of(options)
+  check_keys("nn.route", o, "capacity")
+  return op("route", { index = need_tensor("route", index), groups = need_size("route", "groups", groups),
+                       capacity = o.capacity and need_size("route", "capacity", o.capacity) or 0 })
+end
+
+-- x [...,size] as rows of groups [rows,size], with what nn.route gives: for each slot its row of x, times its weight where
+-- weights [...,k] are given.
+function nn.dispatch(x, slots, places, weights)
+  return (op("dispatch", { x = need_tensor("dispatch", x), slots = need_tensor("dispatch", slots), places = need_tensor("dispatch", places), weights = weights }))
+end
+
+-- The way back: x [rows,size] to [...,size], the sum of the rows of each k slots, times their weights [...,k] where given;
+-- summed in fp32. A slot without a row adds nothing.
+function nn.combine(x, slots, places, weights)
+  return (op("combine", { x = need_tensor("combine", x), slots = need_tensor("combine", slots), places = need_tensor("combine", places), weights = weights }))
+end
+
+-- x [rows,in] · w [groups,in,out], each row times the matrix of its group: [rows,out]. counts [groups] are nn.route's. A
+-- transposed view of w is read in place.
+function nn.grouped_matmul(x, w, counts)
+  need_tensor("grouped_matmul", x)
+  if need_tensor("grouped_matmul", w).ndim ~= 3 then fail(nil, "grouped_matmul: w must be [groups,in,out], not %s", tostring(w)) end
+  local b, swapped = prim.untransposed(w)
+  return (op("grouped_matmul", { a = x, b = beside(x, b), counts = need_tensor("grouped_matmul", counts), trans_b = swapped }))
+end
+
+-- ── a layer of experts ───────────────────────────────────────────────────────────────────────────────────────────────
+
+-- choice [...,experts] with -inf where an expert's group is none of the `kept` whose two best add up to most.
+local function within_groups(choice, groups, kept)
+  local shape = choice.shape
+  local experts = table.remove(shape)
+  local split, whole = { table.unpack(shape) }, { table.unpack(shape) }
+  split[#split + 1], split[#split + 2] = groups, experts // groups
+  local by_group = nn.reshape(choice, split)
+  local _, best = nn.topk(nn.sum((nn.topk(by_group, math.min(2, experts // groups))), -1), kept)
+  local inside = nn.unsqueeze(nn.gt(nn.sum(nn.cast(nn.one_hot(best, groups), "fp32"), -2), 0), -1)
+  return nn.reshape(nn.where(nn.expand(inside, split), by_group, -math.huge), choice.shape)
+end
+
+-- Which experts each of x [...,width] goes to, and with which weights: weights fp32 and index int32 [...,top], and the
+-- scores of all experts, fp32 [...,experts].
+local function choose(self, x)
+  local logits = nn.cast(self.gate(x), "fp32")
+  local scores = self.score == "sigmoid" and nn.sigmoid(logits) or self.score == "softmax" and nn.softmax(logits) or logits
+  local choice = self.correction and scores + nn.cast(self.correction, "fp32") or scores
+  if self.groups then choice = within_groups(choice, self.groups, self.kept_groups) end
+  local weights, index = nn.topk(choice, self.top)
+  if self.correction then weights = nn.gather(scores, -1, index) end
+  if self.score == "chosen" then weights = nn.softmax(weights) end
+  if self.normalize then weights = weights / (nn.sum(weights, -1, true) + (self.score == "sigmoid" and 1e-20 or 0)) end
+  return weights * self.scale, index, scores
+end
+
+local function moe_forward(self, x)
+  local weights, index, scores = choose(self, x)
+  local slots = nn.numel(index)
+  local experts = prim.size(scores, -1)
+  local capacity = self.capacity and math.ceil(self.capacity * slots / experts) or nil
+  local counts, order, places = nn.route(index, experts, { capacity = capacity })
+  local y = nn.combine(self.experts(nn.dispatch(x, order, places), counts), order, places, weights)
+  if self.shared then
+    local all = self.shared(x)
+    y = y + (self.shared_gate and nn.sigmoid(self.shared_gate(x)) * all or all)
+  end
+  return y, scores, counts
+end
+
+local function experts_forward(self, rows, counts)
+  local gate, up = nn.chunk(nn.grouped_matmul(rows, nn.transpose(self.gate_up_proj, 1, 2), counts), 2, -1)
+  return nn.grouped_matmul(nn.silu(gate) * up, nn.transpose(self.down_proj, 1, 2), counts)
+end
+
+local function shared_forward(self, x)
+  return self.down_proj(nn.silu(self.gate_proj(x)) * self.up_proj(x))
+end
+
+-- A layer of experts, each down(silu(gate x) up x) of `hidden` elements; every token goes to `top` of them, and none is
+-- dropped. moe(x) of x [...,width] gives y [...,width], the scores of all experts fp32 [...,experts] and how many
+-- tokens each got, int32 [experts]. score: of the router's logits "softmax" (the default), "sigmoid", or "chosen", the
+-- softmax over the chosen ones. normalize: true, the weights of a token add up to 1. scale: 1, times the weights.
+-- correction: false; true adds a buffer [experts] to the scores by which experts are chosen. groups, kept_groups: only
+-- experts of the groups are chosen whose two best scores add up to most. capacity: an expert takes at most so many
+-- times an equal share of the tokens, in their order. shared: the hidden size of an expert that all tokens go to;
+-- shared_gate: true, times the sigmoid of a number a token. Parameters have transformers' names: gate.weight,
+-- experts.gate_up_proj [experts,2 hidden,width], experts.down_proj [experts,width,hidden].
+function nn.MoE(width, hidden, options)
+  local o = table_of(options)
+  check_keys("nn.MoE", o, "experts top score normalize scale correction groups kept_groups capacity shared shared_gate init dtype")
+  local m = prim.module("MoE", ("nn.MoE(%d, %d)"):format(need_size("nn.MoE", "the width", width), need_size("nn.MoE", "the hidden size", hidden)))
+  local experts = need_size("nn.MoE", "experts", o.experts)
+  m.top = need_size("nn.MoE", "top", o.top)
+  m.score = o.score == nil and "softmax" or o.score
+  if m.score ~= "softmax" and m.score ~= "sigmoid" and m.score ~= "chosen" then
+    fail(nil, 'nn.MoE: score must be "softmax", "sigmoid" or "chosen", not %s', prim.describe(o.score))
+  end
+  if m.top > experts then fail(nil, "nn.MoE: top = %d of %d experts", m.top, experts) end
+  m.normalize = prim.need_boolean("nn.MoE", "normalize", o.normalize, m.score ~= "chosen")
+  m.scale = o.scale == nil and 1 or prim.need_positive("nn.MoE", "scale", o.scale)
+  m.capacity = o.capacity and prim.need_positive("nn.MoE", "capacity", o.capacity) or false
+  m.groups, m.kept_groups = false, false
+  if o.groups then
+    m.groups, m.kept_groups = need_size("nn.MoE", "groups", o.groups), need_size("nn.MoE", "kept_groups", o.kept_groups)
+    if experts % m.groups ~= 0 or m.kept_groups > m.groups or m.kept_groups * (experts // m.groups) < m.top then
+      fail(nil, "nn.MoE: %d experts in %d groups, of which %d are kept, do not give %d", experts, m.groups, m.kept_groups, m.top)
+    end
+  end
+  local function linear(inputs, outputs) return nn.Linear(inputs, outputs, { bias = false, dtype = o.dtype }) end
+  local function matrices(outputs, inputs)
+    local bound = 1 / math.sqrt(inputs)
+    return nn.parameter({ experts, outputs, inputs }, { init = o.init or nn.init.uniform(-bound, bound), dtype = o.dtype })
+  end
+  m.gate = linear(width, experts)
+  m.experts = prim.module("Experts", "nn.MoE")
+  m.experts.gate_up_proj, m.experts.down_proj, m.experts.forward = matrices(2 * hidden, width), matrices(width, hidden), experts_forward
+  m.correction = prim.need_boolean("nn.MoE", "correction", o.correction, false) and nn.buffer({ experts })
+  m.shared, m.shared_gate = false, false
+  if o.shared then
+    local size = need_size("nn.MoE", "shared", o.shared)
+    m.shared = prim.module("Shared", "nn.MoE")
+    m.shared.gate_proj, m.shared.up_proj, m.shared.down_proj = linear(width, size), linear(width, size), linear(size, width)
+    m.shared.forward = shared_forward
+    if prim.need_boolean("nn.MoE", "shared_gate", o.shared_gate, false) then m.shared_gate = linear(width, 1) end
+  end
+  m.forward = moe_forward
+  return m
+end
+
+-- experts times the sum over experts of the share of tokens that each got times its mean score: least where tokens are
+-- spread evenly (Switch Transformers). scores [...,experts] and counts [experts] are nn.MoE's.
+function nn.balance_loss(scores, counts)
+  local experts = prim.size(need_tensor("balance_loss", scores), -1)
+  local tokens = nn.numel(scores) // experts
+  local rows = nn.reshape(scores, tokens, experts)
+  return nn.sum(nn.mean(rows, 0) * nn.cast(need_tensor("balance_loss", counts), "fp32")) * (experts / tokens)
+end

@@ -1,0 +1,20 @@
+-- expect: grouped_matmul_dims\.lua:8: grouped_matmul: w must be \[groups,in,out\], not fp32\[16,4\]
+local nn, optim = require "nn", require "optim"
+local model = nn.module "Net"
+model.embed = nn.Embedding(16, 4)
+model.out = nn.Linear(4, 16)
+function model:forward(tokens)
+  local x = self.embed(tokens)
+  x = nn.grouped_matmul(x, x:reshape(16, 4), tokens)
+  return self.out(x)
+end
+
+return nn.training {
+  model = model,
+  batch = {
+    tokens  = nn.input("int32", { 2, 8 }, { from = "tokens" }),
+    targets = nn.input("int32", { 2, 8 }, { from = "tokens", shift = 1 }),
+  },
+  loss = function(m, b) return nn.cross_entropy(m(b.tokens), b.targets) end,
+  optimizer = optim.SGD { lr = 0.1 },
+}
