@@ -1,0 +1,80 @@
+-- A decoder whose blocks end in routed experts, as Mixtral, Qwen3-MoE, OLMoE or DeepSeek-V3 have them (nn.MoE).
+local nn, optim = require "nn", require "optim"
+
+local o = nn.options {
+  layers = 4, dim = 128, heads = 4, kv_heads = 2, head_dim = 32, vocab = 256, theta = 500000.0, eps = 1e-6,
+  experts = 8, top = 2, ffn = 128,                        -- experts in a layer, of which a token goes to `top`; their width
+  score = nn.choice("softmax", "sigmoid", "chosen"), normalize = true, scale = 1.0,
+  shared = 0,                                              -- width of an expert that all tokens go to; 0: none
+  capacity = 0.0,                                          -- an expert takes at most so many equal shares; 0: all tokens
+  balance = 0.01,                                          -- of the loss that spreads tokens evenly
+  batch = 8, seq = 128, lr = 3e-4, clip = 1.0,
+  precision = nn.choice("fp32", "bf16", "fp16"), recompute = nn.choice("none", "full"),
+}
+
+local function Linear(inputs, outputs) return nn.Linear(inputs, outputs, { bias = false, init = nn.init.normal(0, 0.02) }) end
+
+local function Attention()
+  local m = nn.module "Attention"
+  m.q_proj, m.o_proj = Linear(o.dim, o.heads * o.head_dim), Linear(o.heads * o.head_dim, o.dim)
+  m.k_proj, m.v_proj = Linear(o.dim, o.kv_heads * o.head_dim), Linear(o.dim, o.kv_heads * o.head_dim)
+  function m:forward(x)
+    local function heads(y, n) return y:reshape(x:size(0), x:size(1), n, o.head_dim) end
+    local q, k = nn.rope(heads(self.q_proj(x), o.heads), { theta = o.theta }), nn.rope(heads(self.k_proj(x), o.kv_heads), { theta = o.theta })
+    local y = nn.attention { q = q, k = k, v = heads(self.v_proj(x), o.kv_heads), causal = true }
+    return self.o_proj(y:reshape(x:size(0), x:size(1), o.heads * o.head_dim))
+  end
+  return m
+end
+
+local function Block()
+  local m = nn.module "Block"
+  m.input_layernorm, m.self_attn = nn.RMSNorm(o.dim, { eps = o.eps }), Attention()
+  m.post_attention_layernorm = nn.RMSNorm(o.dim, { eps = o.eps })
+  m.mlp = nn.MoE(o.dim, o.ffn, {
+    experts = o.experts, top = o.top, score = o.score, normalize = o.normalize, scale = o.scale, init = nn.init.normal(0, 0.02),
+    shared = o.shared > 0 and o.shared or nil, capacity = o.capacity > 0 and o.capacity or nil,
+  })
+  function m:forward(x)
+    x = x + self.self_attn(self.input_layernorm(x))
+    local y, scores, counts = self.mlp(self.post_attention_layernorm(x))
+    return x + y, nn.balance_loss(scores, counts)
+  end
+  return m
+end
+
+local model = nn.module "Decoder"
+model.embed_tokens, model.lm_head = nn.Embedding(o.vocab, o.dim, { init = nn.init.normal(0, 0.02) }), Linear(o.dim, o.vocab)
+model.layers, model.norm = nn.list {}, nn.RMSNorm(o.dim, { eps = o.eps })
+for i = 1, o.layers do model.layers[i] = Block() end
+function model:forward(tokens)
+  local x, balance, one = self.embed_tokens(tokens), 0, nil
+  for _, block in ipairs(self.layers) do
+    x, one = block(x)
+    balance = balance + one
+  end
+  return self.lm_head(self.norm(x)), balance / o.layers
+end
+
+local policy = { mp_policy = { param_dtype = o.precision, reduce_dtype = "fp32" } }
+for _, block in ipairs(model.layers) do
+  if o.recompute == "full" then nn.checkpoint_wrapper(block) end
+  nn.fully_shard(block, policy)
+end
+nn.fully_shard(model, policy)
+
+return nn.training {
+  model = model,
+  batch = {
+    tokens = nn.input("int32", { o.batch, o.seq }, { from = "tokens" }),
+    targets = nn.input("int32", { o.batch, o.seq }, { from = "tokens", shift = 1 }),
+  },
+  loss = function(m, b)
+    local logits, balance = m(b.tokens)
+    local loss = nn.cross_entropy(logits, b.targets)
+    nn.log_metric("balance", balance)
+    return loss + o.balance * balance
+  end,
+  optimizer = optim.AdamW { lr = o.lr },
+  clip_grad_norm = o.clip > 0 and o.clip or nil,
+}

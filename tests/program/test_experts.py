@@ -1,0 +1,51 @@
+"""Routed experts beside transformers (tests/golden/experts.*): the loss and every gradient of five models' layers, on 1, 2 and 4 ranks, with the experts a
+unit of their own; and capacity, of which the model counts what has no place.
+
+Relies on: harness.py, tests/golden/experts.{lua,json,weights,grads}. Relied on by: run.py."""
+import json
+import os
+import struct
+
+from harness import ROOT, build, check, corpus, floats, long, must, read_log, read_safetensors, relative, scratch, steps
+
+GOLDEN = os.path.join(ROOT, "tests", "golden", "experts")
+STEP, CLOSE = 0.1, 1e-5
+
+
+def run(binary, folder, *more):
+    log = os.path.join(folder, "log.jsonl")
+    must([binary, "--data", "-", "--weights", GOLDEN + ".weights.safetensors", "--steps", "1", "--lr", str(STEP), "--warmup", "0", "--quiet", "--log", log, *more], stdin=struct.pack("<8i", *range(8)).decode())
+    return next(s for s in read_log(log) if "loss" in s)
+
+
+@long
+def test_experts_are_transformers():
+    with open(GOLDEN + ".json") as f:
+        loss = json.load(f)["loss"]
+    start, want = (read_safetensors("%s.%s.safetensors" % (GOLDEN, part)) for part in ("weights", "grads"))
+    worst = 0
+    for world, sharded in (1, False), (2, True), (4, True):
+        folder = scratch("experts-%d" % world)
+        binary, end = build(GOLDEN + ".lua", world=world, sharded=str(sharded).lower()), os.path.join(folder, "end.safetensors")
+        step = run(binary, folder, "--export", end)
+        check(abs(step["loss"] / loss - 1) < CLOSE, "%d ranks: loss %.9g, not %.9g" % (world, step["loss"], loss))
+        after = read_safetensors(end)
+        for name, g in want.items():
+            change = [(a - b) / STEP for a, b in zip(floats(start[name]), floats(after[name]))]
+            apart = relative(change, floats(g))
+            check(apart < CLOSE, "%d ranks, %s: %.1e" % (world, name, apart))
+            worst = max(worst, apart)
+    return "5 layers, 27 gradients within %.1e on 1, 2 and 4 ranks" % worst
+
+
+def test_a_decoder_of_experts_trains():
+    """The same losses with and without recompute; with a capacity of a quarter of equal shares the model still trains, otherwise."""
+    logs = {}
+    for name, options in ("plain", {}), ("recompute", {"recompute": "full"}), ("capacity", {"capacity": 0.25}), ("shared", {"shared": 64, "score": "sigmoid"}):
+        log = os.path.join(scratch("moe-" + name), "log.jsonl")
+        binary = build("moe.lua", layers=2, dim=32, heads=2, head_dim=16, ffn=32, batch=2, seq=32, **options)
+        must([binary, "--data", corpus(), "--steps", "30", "--seed", "3", "--lr", "3e-3", "--quiet", "--log", log])
+        logs[name] = [s["loss"] for s in steps(read_log(log))]
+        check(logs[name][-1] < 0.8 * logs[name][0], "%s: losses %s" % (name, logs[name]))
+    check(logs["plain"] == logs["recompute"], "recompute changes bits: %s, %s" % (logs["plain"][:3], logs["recompute"][:3]))
+    check(logs["plain"] != logs["capacity"], "a capacity changes nothing")
