@@ -513,7 +513,7 @@ SC_FN real sc_whole_nearest(real x) { /* halves to the even number */
  *
  * log2 a, a normal and positive: log2 m = 2/ln 2 atanh((m-1)/(m+1)), m in [√½, √2). */
 SC_FN double sc_wide_log2(double a) {
-    int64_t u = sc_bits64(a) - 0x3fe6a09e667f3bcd;
+    int64_t u = (int64_t)((uint64_t)sc_bits64(a) - 0x3fe6a09e667f3bcd); /* of what is no such number, anything */
     double m = sc_double((u & 0xfffffffffffff) + 0x3fe6a09e667f3bcd);
     double s = (m - 1) / (m + 1), t = s * s;
     double p = __builtin_fma(1.0 / 15, t, 1.0 / 13);
