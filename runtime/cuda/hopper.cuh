@@ -1,6 +1,6 @@
 /* Instructions of compute capability 9.0: barriers in shared memory, copies of tiles by the copy engine, wgmma.
  * Relies on: launch.cuh, mma.h (element types); sm_90a.
- * Relied on by: k_matmul_hopper.cu, attention_hopper.cuh.
+ * Relied on by: k_matmul_hopper.cu, k_grouped_hopper.cu, attention_hopper.cuh.
  *
  * A tile of 16-bit elements lies in shared memory as blocks of 64 columns: rows of 128 bytes, whose 16-byte pieces are
  * swizzled (piece c of row r lies at place c ^ r % 8), 1024 bytes for eight rows. Blocks begin at multiples of 1024. */
@@ -37,6 +37,19 @@ SC_DEVICE void shared_fence(void) {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
+/* ── blocks of a cluster ─────────────────────────────────────────────────────────────────────────────────────────────
+ */
+SC_DEVICE uint32_t in_block(uint32_t at, int rank) { /* the same address in a block of the cluster */
+    uint32_t r;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(at), "r"(rank));
+    return r;
+}
+SC_DEVICE void cluster_sync(void) {
+    asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+}
+
+/* ── pieces of tiles ─────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 /* Four 8 × 8 pieces of 16-bit elements in the layout of the sums; a lane gives the address of a row. */
 SC_DEVICE void put_pieces(uint32_t to, const uint32_t *r) {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(r[0]), "r"(r[1]),

@@ -82,7 +82,8 @@ template <class E, class S, int F> SC_DEVICE void work(const backward_task &p, u
             int i = word(STAGE_WORDS + 16 * stage + 4) * QUERIES + group * 32;
             uint32_t lse = base + S::LSE + (stage * QUERIES + group * 32) * 4;
             uint32_t ids = base + S::IDS + (stage * QUERIES + group * 32) * 4;
-            int b = F & (DROPS | BIAS) ? word(JOB + 4) : 0, h = F & (DROPS | BIAS) ? word(STAGE_WORDS + 16 * stage + 12) : 0;
+            int b = F & (DROPS | BIAS) ? word(JOB + 4) : 0;
+            int h = F & (DROPS | BIAS) ? word(STAGE_WORDS + 16 * stage + 12) : 0;
             weigh<E, F>(a, s, powers, kept, lse, ids, own, first_key, i, F & DROPS ? dropper_of(a, b, h) : dropper{},
                         F & BIAS ? bias_of_head(a, b, h) : 0);
             sums_wait<0>();

@@ -4,10 +4,10 @@
  * Relied on by: generated code. Contiguous operands.
  *
  * A block has a tile of 64 × 64 of a result; counts are read on the device, and the grid is the most that any counts
- * need (groups.cuh). 16-bit operands are multiplied by mma.sync, fp32 by fma. Both operands go through shared memory with
- * the inner dimension contiguous, whichever way they lie. */
-#include "groups.cuh"
+ * need (groups.cuh). 16-bit operands are multiplied by mma.sync, fp32 by fma. Both operands go through shared memory
+ * with the inner dimension contiguous, whichever way they lie. */
 #include "grouped_hopper.h"
+#include "groups.cuh"
 #include "mma.h"
 
 namespace {
@@ -15,12 +15,8 @@ namespace {
 enum { TILE = 64, DEPTH = 32, THREADS = 128 };
 
 template <class E> struct mma_of;
-template <> struct mma_of<bf16> {
-    typedef sc_bf16 type;
-};
-template <> struct mma_of<fp16> {
-    typedef sc_fp16 type;
-};
+template <> struct mma_of<bf16> { typedef sc_bf16 type; };
+template <> struct mma_of<fp16> { typedef sc_fp16 type; };
 
 /* An operand: element (i, k) is p[i * ld + k], or where not `deep` p[k * ld + i]. */
 struct side {
@@ -35,7 +31,8 @@ template <class E> struct shared_tile {
 };
 
 /* Elements (0.., 0..) of `s`, of which `rows` and `depth` are there, zeros beyond. */
-template <class E> SC_DEVICE void load(shared_tile<E> &to, const typename E::type *p, const side &s, int rows, int depth) {
+template <class E>
+SC_DEVICE void load(shared_tile<E> &to, const typename E::type *p, const side &s, int rows, int depth) {
     typedef typename E::type type;
     enum { RUN = 8 };
     for (int v = threadIdx.x; v < TILE * DEPTH / RUN; v += THREADS) {
@@ -108,7 +105,9 @@ template <class E> struct sums_of {
                     c[i] = fmaf(E::get(a.at[(row + i / 4) * ld + k]), E::get(b.at[(column + i % 4) * ld + k]), c[i]);
         }
     }
-    SC_DEVICE static uint32_t two(const typename E::type *p) { return *(const uint32_t *)p; }
+    SC_DEVICE static uint32_t two(const typename E::type *p) {
+        return *(const uint32_t *)p;
+    }
 };
 
 struct products {
@@ -177,8 +176,7 @@ template <class E> __global__ void __launch_bounds__(THREADS) over_rows(const pr
     __syncthreads();
     sc_rows_of r = found;
     multiply<E>(p, p.a, (const type *)p.a.p + r.begin * p.a.ld + i, p.b, (const type *)p.b.p + r.begin * p.b.ld + c,
-                within(p.m - i), within(p.n - c), r.end - r.begin,
-                g * p.size + (int64_t)i * p.n + c);
+                within(p.m - i), within(p.n - c), r.end - r.begin, g * p.size + (int64_t)i * p.n + c);
 }
 
 } // namespace
@@ -195,7 +193,8 @@ SC_KERNEL(grouped_matmul) {
     p.across = (int)ceil_div(p.n, TILE);
     if (!p.across || !p.rows) return;
     with_float(task, a->dtype, [&](auto e) {
-        SC_LAUNCH(task, by_rows<decltype(e)>, (unsigned)(sc_group_tiles(p.rows, p.groups, TILE) * p.across), THREADS, p);
+        SC_LAUNCH(task, by_rows<decltype(e)>, (unsigned)(sc_group_tiles(p.rows, p.groups, TILE) * p.across), THREADS,
+                  p);
     });
 }
 

@@ -1,17 +1,15 @@
-/* Products of groups for compute capability 9.0: each row of a times the matrix of its group; and aᵀ c over each group's
- * rows.
- * Relies on: grouped_hopper.h, groups.cuh, hopper.cuh; sm_90a (the Makefile compiles this file for it, and defines
- * SC_HOPPER, where architecture 90 is among the library's).
- * Relied on by: k_grouped.cu.
+/* Products of groups for compute capability 9.0: each row of a times the matrix of its group; and aᵀ c over each
+ * group's rows. Relies on: grouped_hopper.h, groups.cuh, hopper.cuh; sm_90a (the Makefile compiles this file for it,
+ * and defines SC_HOPPER, where architecture 90 is among the library's). Relied on by: k_grouped.cu.
  *
- * Blocks stay: a pair of them (a cluster) takes tiles of 2 × 128 rows and 256 columns of a result in turn, one below the
- * other. A warp copies blocks of 64 of the inner dimension of a (16 KiB) and of b (32 KiB, a half of which each block of
- * the pair copies for both) into four stages; two groups of four warps multiply, 64 rows each, as 128 fp32 sums a
- * thread. Every block reads the counts and finds its tiles by itself, so that the host knows none of them: rows of a
- * group begin where its first one is, and those of the next group that a tile reads beyond are not written.
+ * Blocks stay: a pair of them (a cluster) takes tiles of 2 × 128 rows and 256 columns of a result in turn, one below
+ * the other. A warp copies blocks of 64 of the inner dimension of a (16 KiB) and of b (32 KiB, a half of which each
+ * block of the pair copies for both) into four stages; two groups of four warps multiply, 64 rows each, as 128 fp32
+ * sums a thread. Every block reads the counts and finds its tiles by itself, so that the host knows none of them: rows
+ * of a group begin where its first one is, and those of the next group that a tile reads beyond are not written.
  *
- * Over rows (the gradient) the inner dimension is the group's rows. Its last block of 64 holds the first rows of the next
- * group, too: they are cleared in shared memory before they are multiplied.
+ * Over rows (the gradient) the inner dimension is the group's rows. Its last block of 64 holds the first rows of the
+ * next group, too: they are cleared in shared memory before they are multiplied.
  *
  * Results do not depend on which block took a tile. */
 #include "grouped_hopper.h"
@@ -49,14 +47,6 @@ typedef struct {
     int group, row, end, column, first, blocks; /* rows of y from row to end; of a group's: its first; blocks of k */
 } tile;
 
-SC_DEVICE uint32_t in_block(uint32_t at, int rank) { /* the same address in a block of the pair */
-    uint32_t r;
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(at), "r"(rank));
-    return r;
-}
-SC_DEVICE void pair_sync(void) {
-    asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
-}
 SC_DEVICE void copy_in(uint32_t to, const CUtensorMap *m, uint32_t barrier, int x, int y, int z) {
     asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, "
                  "%5}], [%2];" ::"r"(to),
@@ -111,14 +101,16 @@ template <int OVER> SC_DEVICE tile tile_at(const product &p, const int *rows_at,
             high = middle - 1;
     }
     int tall = tiles_at[low + 1] - tiles_at[low], v = t - tiles_at[low] * p.across, column = v / tall;
-    int row = rows_at[low] + ((v - column * tall) * PAIR + rank) * ROWS, end = low < p.groups ? rows_at[low + 1] : p.rows;
+    int row = rows_at[low] + ((v - column * tall) * PAIR + rank) * ROWS,
+        end = low < p.groups ? rows_at[low + 1] : p.rows;
     return {low, row, end, column * COLUMNS, row, low < p.groups ? (p.k + DEPTH - 1) / DEPTH : 0};
 }
 
 /* ── the kernel ──────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 /* One thread: the copies of a and b. */
-template <int OVER, int TURNED> SC_DEVICE void feed(const product &p, uint32_t base, const int *rows_at, const int *tiles_at, int rank) {
+template <int OVER, int TURNED>
+SC_DEVICE void feed(const product &p, uint32_t base, const int *rows_at, const int *tiles_at, int rank) {
     int stage = 0, phase = 1;
     for (int t = blockIdx.x / PAIR;; t += gridDim.x / PAIR) {
         tile at = tile_at<OVER>(p, rows_at, tiles_at, t, rank);
@@ -164,7 +156,9 @@ template <class E> SC_DEVICE uint32_t rounded(float low, float high) {
 }
 
 /* A warp: its 16 rows of a tile's sums, from `row` on. */
-template <class E> SC_DEVICE void put(const product &p, const float (&sums)[COLUMNS / 2], uint32_t mine, int64_t y0, int row, int end, int column, int lane) {
+template <class E>
+SC_DEVICE void put(const product &p, const float (&sums)[COLUMNS / 2], uint32_t mine, int64_t y0, int row, int end,
+                   int column, int lane) {
     uint32_t to = mine + lane % 16 * 128;
     if (p.out == FP32) {
 #pragma unroll
@@ -174,7 +168,8 @@ template <class E> SC_DEVICE void put(const product &p, const float (&sums)[COLU
             for (int u = 0; u < 2; u++) {
                 int r = row + lane / 4 + 8 * u;
                 if (r < end && c < p.n)
-                    *(float2 *)((float *)p.y + y0 + (int64_t)r * p.n + c) = make_float2(sums[4 * i + 2 * u], sums[4 * i + 2 * u + 1]);
+                    *(float2 *)((float *)p.y + y0 + (int64_t)r * p.n + c) =
+                        make_float2(sums[4 * i + 2 * u], sums[4 * i + 2 * u + 1]);
             }
         }
         return;
@@ -184,7 +179,8 @@ template <class E> SC_DEVICE void put(const product &p, const float (&sums)[COLU
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const float *d = sums + 32 * s + 8 * i;
-            uint32_t r[4] = {rounded<E>(d[0], d[1]), rounded<E>(d[2], d[3]), rounded<E>(d[4], d[5]), rounded<E>(d[6], d[7])};
+            uint32_t r[4] = {rounded<E>(d[0], d[1]), rounded<E>(d[2], d[3]), rounded<E>(d[4], d[5]),
+                             rounded<E>(d[6], d[7])};
             put_pieces(to + (((2 * i + lane / 16) ^ lane % 8) << 4), r);
         }
         __syncwarp();
@@ -204,10 +200,12 @@ template <class E> SC_DEVICE void put(const product &p, const float (&sums)[COLU
 
 /* Four warps: 64 rows of every tile. */
 template <class E, int OVER, int TURNED>
-SC_DEVICE void work(const product &p, uint32_t base, const int *rows_at, const int *tiles_at, int rank, int group, int warp, int lane) {
+SC_DEVICE void work(const product &p, uint32_t base, const int *rows_at, const int *tiles_at, int rank, int group,
+                    int warp, int lane) {
     float sums[COLUMNS / 2];
     uint32_t release = in_block(base + EMPTY, lane & 1), mine = base + STAGED + (4 * group + warp) * 2048;
-    uint32_t at_a = (base & 0x3ffff) + group * 8192, at_b = (base & 0x3ffff) + A_BYTES; /* above: which block of a cluster */
+    uint32_t at_a = (base & 0x3ffff) + group * 8192,
+             at_b = (base & 0x3ffff) + A_BYTES; /* above: which block of a cluster */
     uint64_t a0 = OVER ? matrix_turned(at_a, 8192) : matrix_rows(at_a);
     uint64_t b0 = TURNED ? matrix_turned(at_b, 8192) : matrix_rows(at_b);
     enum { STEP_A = OVER ? 128 : 2, STEP_B = TURNED ? 128 : 2 }; /* 16 of k further */
@@ -224,7 +222,8 @@ SC_DEVICE void work(const product &p, uint32_t base, const int *rows_at, const i
         for (int k = 0; k < at.blocks; k++) {
             uint64_t a = a0 + stage * (STAGE >> 4), b = b0 + stage * (STAGE >> 4);
             barrier_wait(base + FULL + 8 * stage, phase);
-            if (OVER && left - k * DEPTH < DEPTH) clear_rows(base + stage * STAGE, left - k * DEPTH, (4 * group + warp) * WARP + lane);
+            if (OVER && left - k * DEPTH < DEPTH)
+                clear_rows(base + stage * STAGE, left - k * DEPTH, (4 * group + warp) * WARP + lane);
             sums_fence();
 #pragma unroll
             for (int i = 0; i < DEPTH / 16; i++)
@@ -237,11 +236,13 @@ SC_DEVICE void work(const product &p, uint32_t base, const int *rows_at, const i
         sums_wait<0>();
         if (at.blocks > 0 && lane < PAIR) barrier_arrive(release + 8 * (stage ? stage - 1 : STAGES - 1));
         sums_here(sums);
-        put<E>(p, sums, mine, OVER ? at.group * ((int64_t)p.m * p.n) : 0, at.row + group * 64 + warp * 16, at.end, at.column, lane);
+        put<E>(p, sums, mine, OVER ? at.group * ((int64_t)p.m * p.n) : 0, at.row + group * 64 + warp * 16, at.end,
+               at.column, lane);
     }
 }
 
-template <class E, int OVER, int TURNED> static __global__ void __launch_bounds__(THREADS, 1) multiply(const __grid_constant__ product p) {
+template <class E, int OVER, int TURNED>
+static __global__ void __launch_bounds__(THREADS, 1) multiply(const __grid_constant__ product p) {
     extern __shared__ __align__(1024) char shared[];
     uint32_t base = (uint32_t)__cvta_generic_to_shared(shared);
     int warp = threadIdx.x / 32, rank = blockIdx.x % PAIR;
@@ -255,7 +256,7 @@ template <class E, int OVER, int TURNED> static __global__ void __launch_bounds_
     }
     if (warp == 1) find_groups(p, rows_at, tiles_at, threadIdx.x % 32);
     __syncthreads();
-    pair_sync();
+    cluster_sync();
     if (warp < 4) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
         if (threadIdx.x == 0) feed<OVER, TURNED>(p, base, rows_at, tiles_at, rank);
@@ -263,7 +264,7 @@ template <class E, int OVER, int TURNED> static __global__ void __launch_bounds_
         asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
         work<E, OVER, TURNED>(p, base, rows_at, tiles_at, rank, warp / 4 - 1, warp % 4, threadIdx.x % 32);
     }
-    pair_sync(); /* neither leaves while the other may still write its barriers */
+    cluster_sync(); /* neither leaves while the other may still write its barriers */
 }
 
 /* ── host ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -276,7 +277,8 @@ static CUtensorMap rows_of(int dtype, const void *p, int64_t groups, int64_t row
     return sc_tiles(dtype, p, dims, size, stride, boxes);
 }
 /* The same as [groups][columns / 64][rows][64], of which boxes have DEPTH rows and `box` columns. */
-static CUtensorMap turned_of(int dtype, const void *p, int64_t groups, int64_t rows, int64_t columns, int box, int dims) {
+static CUtensorMap turned_of(int dtype, const void *p, int64_t groups, int64_t rows, int64_t columns, int box,
+                             int dims) {
     const cuuint64_t size[4] = {64, (cuuint64_t)rows, (cuuint64_t)columns / 64, (cuuint64_t)groups};
     const cuuint64_t step = (cuuint64_t)columns * 2, stride[3] = {step, 128, step * rows};
     const cuuint32_t boxes[4] = {64, DEPTH, (cuuint32_t)box / 64, 1};

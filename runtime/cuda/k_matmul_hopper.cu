@@ -63,14 +63,6 @@ __host__ __device__ constexpr bool gated(int f) {
 
 /* ── pairs of blocks, copies ──────────────────────────────────────────────────────────────────────────────────────────
  */
-SC_DEVICE uint32_t in_block(uint32_t at, int rank) { /* the same address in a block of the pair */
-    uint32_t r;
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(at), "r"(rank));
-    return r;
-}
-SC_DEVICE void pair_sync(void) {
-    asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
-}
 /* Tiles of matrices; columns come first. `_both`: into the same place of both blocks. */
 SC_DEVICE void copy_in(uint32_t to, const CUtensorMap *m, uint32_t barrier, int column, int row) {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], "
@@ -405,7 +397,7 @@ template <int F> static __global__ void __launch_bounds__(THREADS, 1) multiply(c
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     __syncthreads();
-    pair_sync();
+    cluster_sync();
     if (warp < 4) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
         if (threadIdx.x == 0) feed<F>(p, base, rank);
@@ -413,7 +405,7 @@ template <int F> static __global__ void __launch_bounds__(THREADS, 1) multiply(c
         asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
         work<F>(p, base, rank, warp / 4 - 1, warp % 4, threadIdx.x % 32);
     }
-    pair_sync(); /* neither leaves while the other may still write its barriers */
+    cluster_sync(); /* neither leaves while the other may still write its barriers */
 }
 
 /* ── host ────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,6 +1,5 @@
-/* Slots sorted by their group, rows of a tensor brought to the groups' order and back, and the gradient of their weights.
- * Relies on: groups.cuh, schema/workspace.h.
- * Relied on by: generated code. Contiguous operands.
+/* Slots sorted by their group, rows of a tensor brought to the groups' order and back, and the gradient of their
+ * weights. Relies on: groups.cuh, schema/workspace.h. Relied on by: generated code. Contiguous operands.
  *
  * Slots are cut into pieces, each a warp's. The first kernel counts the groups of each piece, the second adds these up
  * over the pieces and groups, so that each piece knows where its slots of each group begin, the third places them: 32
