@@ -1,6 +1,6 @@
-/* Products of groups by the kernels for compute capability 9.0 and by those for any GPU, against sums in double; slots by
- * group, and the same bits again. `--bench`: times of a layer's products beside one product of as many rows.
- * Relies on: check.h, runtime/cuda/k_grouped.cu, k_grouped_hopper.cu, k_route.cu. Relied on by: make gpu-test. */
+/* Products of groups by the kernels for compute capability 9.0 and by those for any GPU, against sums in double; slots
+ * by group, and the same bits again. `--bench`: times of a layer's products beside one product of as many rows. Relies
+ * on: check.h, runtime/cuda/k_grouped.cu, k_grouped_hopper.cu, k_route.cu. Relied on by: make gpu-test. */
 #include "check.h"
 
 #include "../../runtime/schema/workspace.h"
@@ -18,8 +18,8 @@ struct shape {
 
 static std::string name_of(const char *op, const shape &c) {
     char text[200];
-    snprintf(text, sizeof text, "%s %s>%s, %zu groups of %lld rows, %lld x %lld", op, dtype_text(c.dtype), dtype_text(c.out),
-             c.counts.size(), (long long)c.rows, (long long)c.k, (long long)c.n);
+    snprintf(text, sizeof text, "%s %s>%s, %zu groups of %lld rows, %lld x %lld", op, dtype_text(c.dtype),
+             dtype_text(c.out), c.counts.size(), (long long)c.rows, (long long)c.k, (long long)c.n);
     return text;
 }
 
@@ -41,7 +41,8 @@ static tensor counts_of(const shape &c) {
 
 /* Twice, the results poisoned before; on each kind of kernel. */
 template <class ARGS>
-static void run(sc_kernel *kernel, const ARGS &args, tensor &y, const std::vector<double> &want, const std::string &name, int dtype) {
+static void run(sc_kernel *kernel, const ARGS &args, tensor &y, const std::vector<double> &want,
+                const std::string &name, int dtype) {
     double most = dtype == FP32 ? 2e-6 : dtype == BF16 ? 5e-3 : 8e-4;
     for (int major : {8, major_here}) {
         std::string text;
@@ -68,7 +69,8 @@ static void run(sc_kernel *kernel, const ARGS &args, tensor &y, const std::vecto
 
 static void products(const shape &c, bool t) {
     int64_t groups = (int64_t)c.counts.size();
-    tensor a = make(c.dtype, {c.rows, c.k}), b = make(c.dtype, t ? extents{groups, c.n, c.k} : extents{groups, c.k, c.n});
+    tensor a = make(c.dtype, {c.rows, c.k}),
+           b = make(c.dtype, t ? extents{groups, c.n, c.k} : extents{groups, c.k, c.n});
     tensor y = make(c.dtype, {c.rows, c.n}), counts = counts_of(c);
     fill(a, normal), fill(b, normal);
     std::vector<int> of = groups_of(c);
@@ -76,8 +78,9 @@ static void products(const shape &c, bool t) {
     for (int64_t r = 0; r < c.rows; r++)
         for (int64_t k = 0; of[(size_t)r] >= 0 && k < c.k; k++)
             for (int64_t j = 0; j < c.n; j++)
-                want[(size_t)(r * c.n + j)] += a.x[(size_t)(r * c.k + k)] *
-                                               b.x[(size_t)(of[(size_t)r] * c.k * c.n + (t ? j * c.k + k : k * c.n + j))];
+                want[(size_t)(r * c.n + j)] +=
+                    a.x[(size_t)(r * c.k + k)] *
+                    b.x[(size_t)(of[(size_t)r] * c.k * c.n + (t ? j * c.k + k : k * c.n + j))];
     sc_grouped_matmul_args args = {.y = y.t, .a = a.t, .b = b.t, .counts = counts.t, .trans_b = t};
     run(sc_k_grouped_matmul, args, y, want, name_of(t ? "nt" : "nn", c), c.dtype);
     for (tensor *x : {&a, &b, &y, &counts}) release(*x);
@@ -93,7 +96,8 @@ static void over_rows(const shape &c) {
     for (int64_t r = 0; r < c.rows; r++)
         for (int64_t k = 0; of[(size_t)r] >= 0 && k < c.k; k++)
             for (int64_t j = 0; j < c.n; j++)
-                want[(size_t)((of[(size_t)r] * c.k + k) * c.n + j)] += a.x[(size_t)(r * c.k + k)] * b.x[(size_t)(r * c.n + j)];
+                want[(size_t)((of[(size_t)r] * c.k + k) * c.n + j)] +=
+                    a.x[(size_t)(r * c.k + k)] * b.x[(size_t)(r * c.n + j)];
     sc_grouped_matmul_grad_args args = {.y = y.t, .a = a.t, .c = b.t, .counts = counts.t};
     run(sc_k_grouped_matmul_grad, args, y, want, name_of("over rows", c), c.dtype);
     for (tensor *x : {&a, &b, &y, &counts}) release(*x);
@@ -102,21 +106,31 @@ static void over_rows(const shape &c) {
 static void routes(int64_t slots, int groups, int capacity, double outside) {
     tensor index = make(INT32, {slots}), counts = make(INT32, {groups});
     int64_t rows = capacity ? std::min<int64_t>(slots, (int64_t)groups * capacity) : slots;
-    tensor to = make(INT32, {rows}), places = make(INT32, {slots}), work = make(BOOL, {sc_cuda_route_bytes(slots, groups)});
-    fill(index, [&] { return fabs(uniform()) < outside ? -3 + 2 * groups * (uniform() > 0) : (int)(pow(fabs(uniform()), 2) * groups); });
+    tensor to = make(INT32, {rows}), places = make(INT32, {slots}),
+           work = make(BOOL, {sc_cuda_route_bytes(slots, groups)});
+    fill(index, [&] {
+        return fabs(uniform()) < outside ? -3 + 2 * groups * (uniform() > 0) : (int)(pow(fabs(uniform()), 2) * groups);
+    });
     upload(counts), upload(to), upload(places);
     std::vector<std::vector<double>> each((size_t)groups);
     std::vector<double> want_counts, want_to, want_places((size_t)slots, -1);
     for (int64_t i = 0; i < slots; i++) {
         double g = index.x[(size_t)i];
-        if (g >= 0 && g < groups && (!capacity || (int)each[(size_t)g].size() < capacity)) each[(size_t)g].push_back((double)i);
+        if (g >= 0 && g < groups && (!capacity || (int)each[(size_t)g].size() < capacity))
+            each[(size_t)g].push_back((double)i);
     }
     for (auto &e : each) {
         want_counts.push_back((double)e.size());
         for (double i : e) want_places[(size_t)i] = (double)want_to.size(), want_to.push_back(i);
     }
     want_to.resize((size_t)rows, -1);
-    sc_route_args args = {.counts = counts.t, .slots = to.t, .places = places.t, .index = index.t, .work = work.t, .groups = groups, .capacity = capacity};
+    sc_route_args args = {.counts = counts.t,
+                          .slots = to.t,
+                          .places = places.t,
+                          .index = index.t,
+                          .work = work.t,
+                          .groups = groups,
+                          .capacity = capacity};
     sc_task t = task_of(args, 0, stream, &library);
     sc_k_route(&t);
     SC_CUDA(cudaStreamSynchronize(stream));
@@ -141,23 +155,32 @@ static std::vector<int> shares(int groups, int64_t rows, double skew) {
 
 #ifndef SC_EMULATE
 static void bench(int64_t rows, int groups, int64_t k, int64_t n, double skew) {
-    shape c = {BF16, BF16, rows, k, n, skew < 0 ? std::vector<int>((size_t)groups, (int)(rows / groups)) : shares(groups, rows, skew)};
-    tensor a = noise(BF16, {rows, k}), b = noise(BF16, {groups, n, k}), y = noise(BF16, {rows, n}), w = noise(FP32, {groups, k, n}), counts = counts_of(c);
+    shape c = {BF16, BF16,
+               rows, k,
+               n,    skew < 0 ? std::vector<int>((size_t)groups, (int)(rows / groups)) : shares(groups, rows, skew)};
+    tensor a = noise(BF16, {rows, k}), b = noise(BF16, {groups, n, k}), y = noise(BF16, {rows, n}),
+           w = noise(FP32, {groups, k, n}), counts = counts_of(c);
     sc_grouped_matmul_args nt = {.y = y.t, .a = a.t, .b = b.t, .counts = counts.t, .trans_b = 1};
     sc_tensor turned = b.t;
     turned.shape[1] = k, turned.shape[2] = n, turned.stride[1] = n;
     sc_grouped_matmul_args nn = nt;
     nn.b = turned, nn.trans_b = 0;
     sc_grouped_matmul_grad_args over = {.y = w.t, .a = a.t, .c = y.t, .counts = counts.t};
-    printf("time %lld rows, %d groups%s, %lld x %lld:", (long long)rows, groups, skew < 0 ? "" : skew > 0 ? " very unequal" : "", (long long)k, (long long)n);
+    printf("time %lld rows, %d groups%s, %lld x %lld:", (long long)rows, groups,
+           skew < 0   ? ""
+           : skew > 0 ? " very unequal"
+                      : "",
+           (long long)k, (long long)n);
     for (int major : {major_here, 8}) {
         library.major = major;
-        sc_task t1 = task_of(nt, 0, stream, &library), t2 = task_of(nn, 0, stream, &library), t3 = task_of(over, 0, stream, &library);
+        sc_task t1 = task_of(nt, 0, stream, &library), t2 = task_of(nn, 0, stream, &library),
+                t3 = task_of(over, 0, stream, &library);
         double flops = 2.0 * (double)rows * (double)k * (double)n;
-        double ms[] = {milliseconds(stream, [&] { sc_k_grouped_matmul(&t1); }), milliseconds(stream, [&] { sc_k_grouped_matmul(&t2); }),
+        double ms[] = {milliseconds(stream, [&] { sc_k_grouped_matmul(&t1); }),
+                       milliseconds(stream, [&] { sc_k_grouped_matmul(&t2); }),
                        milliseconds(stream, [&] { sc_k_grouped_matmul_grad(&t3); })};
-        printf("%s nt %.3f ms %.0f TFLOP/s, nn %.3f %.0f, over rows %.3f %.0f;", major == 8 ? " any GPU" : "", ms[0], flops / ms[0] / 1e9, ms[1], flops / ms[1] / 1e9, ms[2],
-               flops / ms[2] / 1e9);
+        printf("%s nt %.3f ms %.0f TFLOP/s, nn %.3f %.0f, over rows %.3f %.0f;", major == 8 ? " any GPU" : "", ms[0],
+               flops / ms[0] / 1e9, ms[1], flops / ms[1] / 1e9, ms[2], flops / ms[2] / 1e9);
         fflush(stdout);
     }
     printf("\n");

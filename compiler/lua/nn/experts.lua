@@ -43,7 +43,7 @@ end
 local function within_groups(choice, groups, kept)
   local shape = choice.shape
   local experts = table.remove(shape)
-  local split, whole = { table.unpack(shape) }, { table.unpack(shape) }
+  local split = { table.unpack(shape) }
   split[#split + 1], split[#split + 2] = groups, experts // groups
   local by_group = nn.reshape(choice, split)
   local _, best = nn.topk(nn.sum((nn.topk(by_group, math.min(2, experts // groups))), -1), kept)
