@@ -119,12 +119,12 @@ function nn.pad(x, pad, mode, value)
       if behind > 0 then parts[#parts + 1] = filler(behind) end
       x = nn.concat(parts, k)
     elseif how == "reflect" then
-      x = prim.take(x, k, (n - 1) - nn.abs((n - 1) - nn.abs(index)))
+      x = nn.index_select(x, k, (n - 1) - nn.abs((n - 1) - nn.abs(index)))
     elseif how == "replicate" then
-      x = prim.take(x, k, nn.clamp(index, 0, n - 1))
+      x = nn.index_select(x, k, nn.clamp(index, 0, n - 1))
     elseif how == "circular" then
       index = nn.where(nn.lt(index, 0), index + n, index)
-      x = prim.take(x, k, nn.where(nn.ge(index, n), index - n, index))
+      x = nn.index_select(x, k, nn.where(nn.ge(index, n), index - n, index))
     else
       fail(nil, 'pad: the mode is "constant" (the default), "reflect", "replicate" or "circular", not %s', describe(mode))
     end
@@ -159,7 +159,7 @@ local function places(what, x, k, size, stride, dilation)
     if stride == 1 then
       out[i + 1] = nn.slice(x, k, from, from + count)
     else
-      out[i + 1] = prim.take(x, k, nn.arange(count) * stride + from)
+      out[i + 1] = nn.index_select(x, k, nn.arange(count) * stride + from)
     end
   end
   return out
@@ -363,7 +363,7 @@ function nn.interpolate(x, options)
       local new = factor and math.floor(old * factor) or for_each("interpolate", "size", o.size, n)[i]
       local at = nn.arange(new, "fp32")
       if mode == "nearest" then
-        a = prim.take(a, k, nn.cast(nn.floor(at * (factor and 1 / factor or old / new)), "int32"))
+        a = nn.index_select(a, k, nn.cast(nn.floor(at * (factor and 1 / factor or old / new)), "int32"))
       else
         if prim.need_boolean("interpolate", "align_corners", o.align_corners, false) then
           at = at * (new > 1 and (old - 1) / (new - 1) or 0)
@@ -374,7 +374,7 @@ function nn.interpolate(x, options)
         for d = 1, a.ndim do shape[d] = d == k + 1 and new or 1 end
         local low = nn.clamp(nn.floor(at), 0, old - 1)
         local part = nn.reshape(at - low, shape)
-        local left, right = prim.take(a, k, nn.cast(low, "int32")), prim.take(a, k, nn.cast(nn.clamp(low + 1, 0, old - 1), "int32"))
+        local left, right = nn.index_select(a, k, nn.cast(low, "int32")), nn.index_select(a, k, nn.cast(nn.clamp(low + 1, 0, old - 1), "int32"))
         a = left * (1 - part) + right * part
       end
     end

@@ -1,7 +1,7 @@
 -- nn: tensors like others, sequences and masks; parts, orders and copies of tensors along dimensions.
 -- Relies on: the table `prim` (frontend/*.c, arguments.lua), whose field nn this file adds functions to; nn/views.lua,
 -- nn/pointwise.lua, nn/network.lua.
--- Relied on by: nn.lua, which makes the module of it; nn/layers.lua (prim.take).
+-- Relied on by: nn.lua, which makes the module of it; nn/layers.lua.
 local prim = prim
 local nn, fail, dim_of, list_of, describe = prim.nn, prim.refuse, prim.dim_of, prim.list_of, prim.describe
 local is_float, need_tensor, need_integer, need_size = prim.is_float, prim.need_tensor, prim.need_integer, prim.need_size
@@ -60,16 +60,6 @@ function nn.meshgrid(...)
 end
 
 -- ── more of shapes ───────────────────────────────────────────────────────────────────────────────────────────────────
-
--- The elements of dimension k of x whose indices, int32 [n], are given. Integers are exact below 2^24.
-function prim.take(x, k, index)
-  if not is_float(x) then return nn.cast(prim.take(nn.cast(x, "fp32"), k, index), x.dtype) end
-  local first = nn.transpose(x, 0, k)
-  local shape = first.shape
-  local rows = nn.embedding(index, nn.reshape(first, shape[1], -1))
-  shape[1] = index:size(0)
-  return nn.transpose(nn.reshape(rows, shape), 0, k)
-end
 
 -- Tensors one after the other along k, of which there may be many.
 function prim.join(list, k)
@@ -210,7 +200,7 @@ function nn.diagonal(x, offset, dim1, dim2)
   local length = math.min(n + math.min(o, 0), m - math.max(o, 0))
   local flat = nn.flatten(nn.movedim(x, { a, b }, { -2, -1 }), -2, -1)
   local index = nn.arange(need_size("diagonal", "its length", length)) * (m + 1) + (o < 0 and -o * m or o)
-  return prim.take(flat, flat.ndim - 1, index)
+  return nn.index_select(flat, flat.ndim - 1, index)
 end
 
 -- Matrices whose diagonal, moved right by offset (0), is the last dimension of x, else 0, as torch.diag_embed; of all
