@@ -134,7 +134,7 @@ function prim.in_dtype_of(x, w)
 end
 
 -- x in at least fp32.
-local function wide(x)
+function prim.wide(x)
   return x.dtype == "fp64" and x or prim.cast(x, "fp32")
 end
 
@@ -153,7 +153,7 @@ function prim.in_fp32(f, ...)
   for i = 1, x.n do
     if is_tensor(x[i]) then
       if prim.is_float(x[i]) then like = together(like, x[i]) end
-      x[i] = wide(x[i])
+      x[i] = prim.wide(x[i])
     end
   end
   local y = table.pack(f(table.unpack(x, 1, x.n)))

@@ -4,12 +4,9 @@
 local prim = prim
 local nn, op, fail, describe, check_keys, table_of = prim.nn, prim.op, prim.refuse, prim.describe, prim.check_keys, prim.table_of
 local same_sizes, need_tensor, need_integer = prim.same_sizes, prim.need_tensor, prim.need_integer
-local need_number, need_positive, need_size = prim.need_number, prim.need_positive, prim.need_size
+local need_number, need_positive, need_size, wide = prim.need_number, prim.need_positive, prim.need_size, prim.wide
 
 -- ── options ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-
--- x in the dtype that losses are computed in.
-local function wide(x) return x.dtype == "fp64" and x or nn.cast(x, "fp32") end
 
 -- The shape of the targets, for logits (or log-probabilities) [...,V].
 local function need_targets(what, logits, targets)
@@ -86,6 +83,14 @@ local function weighted(logits, targets, s)
   return losses - s.smoothing * (nn.where(nn.eq(targets, s.ignore), 0, all) + target), w
 end
 
+-- The losses [...] as the reduction says; the mean is over their weights w.
+local function reduced(losses, w, s)
+  if s.reduction == "none" then return losses end
+  if s.reduction == "sum" then return nn.sum(losses) end
+  local total = nn.sum(w)
+  return nn.sum(losses) / nn.where(nn.eq(total, 0), 1, total)
+end
+
 -- ── functions ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 -- -log softmax(logits)[target], as torch.nn.functional.cross_entropy: computed in fp32 and given in fp32, also of logits
@@ -102,10 +107,7 @@ function nn.cross_entropy(logits, targets, options)
   local lead = need_targets("cross_entropy", logits, targets)
   if s.weight ~= nil then
     local losses, w = weighted(logits, targets, s)
-    if s.reduction == "none" then return losses end
-    if s.reduction == "sum" then return nn.sum(losses) end
-    local total = nn.sum(w)
-    return nn.sum(losses) / nn.where(nn.eq(total, 0), 1, total)
+    return reduced(losses, w, s)
   end
   if s.reduction == "none" then return nn.reshape(loss_of(logits, targets, s, { rows = true }), lead) end
   return loss_of(logits, targets, s, divisor(targets, s))
@@ -129,11 +131,7 @@ function nn.nll_loss(log_probs, targets, options)
   s.weight = s.weight or nn.ones({ classes })
   local w = target_weights(targets, s, classes)
   local own = nn.eq(nn.unsqueeze(targets, -1), nn.arange(classes))
-  local losses = -w * nn.sum(nn.where(own, wide(log_probs), 0), -1)
-  if s.reduction == "none" then return losses end
-  if s.reduction == "sum" then return nn.sum(losses) end
-  local total = nn.sum(w)
-  return nn.sum(losses) / nn.where(nn.eq(total, 0), 1, total)
+  return reduced(-w * nn.sum(nn.where(own, wide(log_probs), 0), -1), w, s)
 end
 
 -- How many rows of logits are made at a time: so many that they have half a billion elements, 1 GiB in 16 bits.

@@ -35,7 +35,7 @@ end
 -- The logarithm of softmax over dim (default: the last), as torch.log_softmax: in fp32, also of x in 16 bits.
 function nn.log_softmax(x, dim)
   local k = dim_of("log_softmax", x, dim or -1)
-  if x.dtype ~= "fp64" then x = nn.cast(x, "fp32") end
+  x = prim.wide(x)
   local below = x - nn.detach(nn.max(x, k, true))
   return below - nn.log(nn.sum(nn.exp(below), k, true))
 end
