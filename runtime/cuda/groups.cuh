@@ -19,27 +19,17 @@ static inline int64_t sc_group_tiles(int64_t rows, int64_t groups, int tall) {
     return rows / tall + groups + 1;
 }
 
-/* The sum of this lane's x and those of the lanes before it. */
-template <class I> SC_DEVICE I sc_sum_so_far(I x, int lane) {
-#pragma unroll
-    for (int k = 1; k < WARP; k *= 2) {
-        I before = __shfl_up_sync(SC_ALL, x, k);
-        if (lane >= k) x += before;
-    }
-    return x;
-}
-
 /* A whole warp calls it; every lane gets the result. */
 SC_DEVICE sc_rows_of sc_find_rows(const int32_t *counts, int groups, int rows, int tall, int u, int lane) {
     int row = 0, tile = 0;
     for (int g0 = 0; g0 < groups; g0 += WARP) {
         int n = g0 + lane < groups ? counts[g0 + lane] : 0;
         n = n < 0 ? 0 : n < rows ? n : rows;
-        int64_t sum = row + sc_sum_so_far((int64_t)n, lane);
+        int64_t sum = row + warp_sum_so_far((int64_t)n, lane);
         int last = sum < rows ? (int)sum : rows;
         int first = __shfl_up_sync(SC_ALL, last, 1);
         if (lane == 0) first = row;
-        int tiles = (last - first + tall - 1) / tall, after = sc_sum_so_far(tiles, lane) + tile;
+        int tiles = (last - first + tall - 1) / tall, after = warp_sum_so_far(tiles, lane) + tile;
         unsigned mine = __ballot_sync(SC_ALL, u >= after - tiles && u < after);
         if (mine) {
             int from = __ffs((int)mine) - 1;

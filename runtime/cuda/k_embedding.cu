@@ -69,16 +69,6 @@ __global__ void __launch_bounds__(BLOCK) count_tokens(lookup a, int32_t *count) 
     if (valid(a, v)) atomicAdd(&count[v], 1);
 }
 
-/* The sum of this lane's x and those of the lanes before it. */
-SC_DEVICE int sum_so_far(int x, int lane) {
-#pragma unroll
-    for (int k = 1; k < WARP; k *= 2) {
-        int before = __shfl_up_sync(SC_ALL, x, k);
-        if (lane >= k) x += before;
-    }
-    return x;
-}
-
 /* start[v] = Σ count[0..v). A block has a tile of rows; it adds up all counts before them first. */
 __global__ void __launch_bounds__(SCAN_BLOCK) find_starts(const int32_t *count, int32_t *start, int rows) {
     __shared__ int warps[SCAN_BLOCK / WARP];
@@ -90,7 +80,7 @@ __global__ void __launch_bounds__(SCAN_BLOCK) find_starts(const int32_t *count, 
     int mine[EACH], sum = 0, first = tile + threadIdx.x * EACH;
 #pragma unroll
     for (int k = 0; k < EACH; k++) sum += mine[k] = first + k < rows ? count[first + k] : 0;
-    int scan = sum_so_far(sum, lane);
+    int scan = warp_sum_so_far(sum, lane);
     if (lane == WARP - 1) warps[warp] = scan;
     __syncthreads();
     int at = before + scan - sum;
@@ -150,7 +140,7 @@ __global__ void __launch_bounds__(SCAN_BLOCK) order_long_rows(lookup a, sorted s
         int hits = 0, at = begin;
 #pragma unroll
         for (int k = 0; k < EACH; k++) hits += hit[k] = mine + k < a.n && a.index[mine + k] == v;
-        int scan = sum_so_far(hits, lane);
+        int scan = warp_sum_so_far(hits, lane);
         if (lane == WARP - 1) warps[warp] = scan;
         __syncthreads();
         at += scan - hits;

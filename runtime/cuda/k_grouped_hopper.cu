@@ -42,7 +42,7 @@ typedef struct {
     int out;
 } product;
 
-/* OVER: the inner dimension is rows; b is [n][k], or TURNED: [k][n]. */
+/* Kernels are made for OVER, where the inner dimension is rows, and for b as [n][k], or TURNED as [k][n]. */
 typedef struct {
     int group, row, end, column, first, blocks; /* rows of y from row to end; of a group's: its first; blocks of k */
 } tile;
@@ -69,10 +69,10 @@ SC_DEVICE void find_groups(const product &p, int *rows_at, int *tiles_at, int la
     for (int g0 = 0; g0 < p.groups; g0 += WARP) {
         int g = g0 + lane, n = g < p.groups ? p.counts[g] : 0;
         n = n < 0 ? 0 : n < p.rows ? n : p.rows;
-        int64_t sum = row + sc_sum_so_far((int64_t)n, lane);
+        int64_t sum = row + warp_sum_so_far((int64_t)n, lane);
         int last = sum < p.rows ? (int)sum : p.rows, first = __shfl_up_sync(SC_ALL, last, 1);
         if (lane == 0) first = row;
-        int tiles = (last - first + PAIR * ROWS - 1) / (PAIR * ROWS), after = sc_sum_so_far(tiles, lane) + tile;
+        int tiles = (last - first + PAIR * ROWS - 1) / (PAIR * ROWS), after = warp_sum_so_far(tiles, lane) + tile;
         if (g < p.groups) rows_at[g] = first, tiles_at[g] = after - tiles;
         row = __shfl_sync(SC_ALL, last, WARP - 1), tile = __shfl_sync(SC_ALL, after, WARP - 1);
     }
@@ -151,10 +151,6 @@ SC_DEVICE void clear_rows(uint32_t stage, int first, int thread) {
     both_groups_sync();
 }
 
-template <class E> SC_DEVICE uint32_t rounded(float low, float high) {
-    return sc_pack<E>(low, high);
-}
-
 /* A warp: its 16 rows of a tile's sums, from `row` on. */
 template <class E>
 SC_DEVICE void put(const product &p, const float (&sums)[COLUMNS / 2], uint32_t mine, int64_t y0, int row, int end,
@@ -179,8 +175,8 @@ SC_DEVICE void put(const product &p, const float (&sums)[COLUMNS / 2], uint32_t 
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const float *d = sums + 32 * s + 8 * i;
-            uint32_t r[4] = {rounded<E>(d[0], d[1]), rounded<E>(d[2], d[3]), rounded<E>(d[4], d[5]),
-                             rounded<E>(d[6], d[7])};
+            uint32_t r[4] = {sc_pack<E>(d[0], d[1]), sc_pack<E>(d[2], d[3]), sc_pack<E>(d[4], d[5]),
+                             sc_pack<E>(d[6], d[7])};
             put_pieces(to + (((2 * i + lane / 16) ^ lane % 8) << 4), r);
         }
         __syncwarp();

@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(SC_ROUTE_GROUPS) add_up(routing a) {
         all += n;
     }
     int rows = all < a.most ? all : a.most;
-    int64_t sum = sc_sum_so_far((int64_t)rows, lane);
+    int64_t sum = warp_sum_so_far((int64_t)rows, lane);
     if (lane == WARP - 1) warps[g / WARP] = sum;
     __syncthreads();
     for (int k = 0; k < g / WARP; k++) sum += warps[k];
@@ -143,7 +143,7 @@ template <class E, int W> __global__ void __launch_bounds__(BLOCK) sum_rows(movi
     }
 }
 
-/* A warp a slot: y is its weight's gradient, slots stands for y's rows. */
+/* A warp a slot: its row of x times its token's row of y is its weight's gradient, in a.y. */
 template <class E, int W> __global__ void __launch_bounds__(BLOCK) multiply_rows(moving a, const void *y) {
     typedef typename E::type type;
     int64_t slot = my_row<WARP>();

@@ -310,6 +310,15 @@ template <class R> SC_DEVICE R warp_sum(R x) {
     for (int k = WARP / 2; k; k /= 2) x += __shfl_xor_sync(SC_ALL, x, k);
     return x;
 }
+/* The sum of this lane's x and those of the lanes before it. */
+template <class I> SC_DEVICE I warp_sum_so_far(I x, int lane) {
+#pragma unroll
+    for (int k = 1; k < WARP; k *= 2) {
+        I before = __shfl_up_sync(SC_ALL, x, k);
+        if (lane >= k) x += before;
+    }
+    return x;
+}
 /* The larger; a NaN, once met, stays. */
 SC_DEVICE float larger(float m, float v) {
     return !(v <= m) && m == m ? v : m;
