@@ -1,6 +1,7 @@
 /* attention and its gradient by cuDNN's fused engines, through its graph API: bf16 and fp16 with head sizes that are a
- * multiple of 8, without dropout, documents, window and soft cap. Relies on: cuDNN 9 (library.h loads it), schema/workspace.h, by which
- * work_attention (compiler/ir/rules_work.c) asks for a workspace. Relied on by: k_attention.cu, k_attention_grad.cu.
+ * multiple of 8, without dropout, documents, window and soft cap. Relies on: cuDNN 9 (library.h loads it),
+ * schema/workspace.h, by which work_attention (compiler/ir/rules_work.c) asks for a workspace. Relied on by:
+ * k_attention.cu, k_attention_grad.cu.
  *
  * cuDNN recognises attention in a graph of plain operations over tensors [batch, heads, rows, columns], K given as its
  * transpose. Forward:
