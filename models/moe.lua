@@ -7,8 +7,9 @@ local o = nn.options {
   score = nn.choice("softmax", "sigmoid", "chosen"), normalize = true, scale = 1.0,
   shared = 0,                                              -- width of an expert that all tokens go to; 0: none
   capacity = 0.0,                                          -- an expert takes at most so many equal shares; 0: all tokens
+  expert = 1,                                              -- experts are spread over so many ranks, whole; 1: all on all
   balance = 0.01,                                          -- of the loss that spreads tokens evenly
-  batch = 8, seq = 128, lr = 3e-4, clip = 1.0,
+  batch = 8, seq = 128, lr = 3e-4, clip = 1.0, moments = nn.choice("fp32", "bf16"),
   precision = nn.choice("fp32", "bf16", "fp16"), recompute = nn.choice("none", "full"),
 }
 
@@ -56,7 +57,7 @@ function model:forward(tokens)
   return self.lm_head(self.norm(x)), balance / o.layers
 end
 
-local policy = { mp_policy = { param_dtype = o.precision, reduce_dtype = "fp32" } }
+local policy = { mesh = nn.mesh { expert = o.expert }, mp_policy = { param_dtype = o.precision, reduce_dtype = "fp32" } }
 for _, block in ipairs(model.layers) do
   if o.recompute == "full" then nn.checkpoint_wrapper(block) end
   nn.fully_shard(block, policy)
@@ -75,6 +76,6 @@ return nn.training {
     nn.log_metric("balance", balance)
     return loss + o.balance * balance
   end,
-  optimizer = optim.AdamW { lr = o.lr },
+  optimizer = optim.AdamW { lr = o.lr, moment_dtype = o.moments },
   clip_grad_norm = o.clip > 0 and o.clip or nil,
 }

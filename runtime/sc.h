@@ -47,6 +47,12 @@ typedef struct {
 } sc_task;
 typedef void sc_kernel(const sc_task *);
 
+/* The rank's place among those that a unit's experts are spread over. expert: of the op, that axis + 1, or 0. A
+ * parameter of n elements here is elements [place x n, + n) of the whole one. */
+static inline int64_t sc_expert_place(const sc_task *task, int64_t expert) {
+    return expert ? task->coord[expert - 1].at : 0;
+}
+
 /* SC_KERNEL(matmul) { ... } defines sc_k_matmul; its body reads `task` and `k`, the op's results, operands and
  * attributes: k->bias.p, k->trans_a. */
 #ifdef __cplusplus
@@ -168,13 +174,15 @@ typedef struct {
     int dims;
     int64_t shape[SC_DIMS];
     int unit, trainable, buffer; /* buffer: whole on every rank at `at` */
-    int64_t flat_offset, numel;  /* in the unit's trainable or frozen flat buffer */
+    int64_t flat_offset;         /* in the unit's trainable or frozen flat buffer */
+    int64_t numel;               /* of the whole; in the flat buffer of a unit of experts lies a rank's part of it */
     int group;
     uint64_t at;
 } sc_param_info;
 typedef struct { /* offsets of the rank's shard of each state; has[k]: it exists, host[k]: in the host arena */
     const char *path;
-    int shard; /* the axis along which its flat buffers lie in pieces */
+    int shard;  /* the axis along which its flat buffers lie in pieces */
+    int expert; /* the axis along which lie other experts, each rank's in flat buffers of their own; -1: none */
     int64_t shard_numel, frozen_shard_numel;
     sc_dtype dtype, wire, moments;
     uint64_t master, wire_shard, m, v, frozen;

@@ -66,7 +66,7 @@ typedef struct {
 typedef struct {
     sc_tensor grad, master, coefficient, moment[2], step, wire; /* wire: the master in the wire's dtype */
     const int64_t *table;                                       /* schema/segments.h */
-    int64_t ntable, slice, axis;
+    int64_t ntable, slice, axis, expert;
     bool flag;
 } sc_operands;
 
@@ -100,7 +100,8 @@ SC_RULE sc_momentum = {1, sc_sgd_step, sc_sgd_group, sc_momentum_element};
 static inline sc_operands sc_sgd_operands(const sc_sgd_args *k) {
     sc_operands o = {};
     o.grad = k->grad, o.master = k->master, o.coefficient = k->coefficient, o.moment[0] = k->momentum;
-    o.table = k->table, o.ntable = k->ntable, o.slice = k->slice, o.axis = k->axis, o.flag = k->nesterov;
+    o.table = k->table, o.ntable = k->ntable, o.slice = k->slice, o.axis = k->axis, o.expert = k->expert;
+    o.flag = k->nesterov;
     return o;
 }
 
@@ -147,7 +148,8 @@ static inline sc_operands sc_adam_operands(const sc_adam_args *k) {
     sc_operands o = {};
     o.grad = k->grad, o.master = k->master, o.coefficient = k->coefficient;
     o.moment[0] = k->m, o.moment[1] = k->v, o.step = k->step, o.wire = k->wire;
-    o.table = k->table, o.ntable = k->ntable, o.slice = k->slice, o.axis = k->axis, o.flag = k->decoupled;
+    o.table = k->table, o.ntable = k->ntable, o.slice = k->slice, o.axis = k->axis, o.expert = k->expert;
+    o.flag = k->decoupled;
     return o;
 }
 

@@ -148,10 +148,11 @@ static void put_params(const Emit *e) {
     open_table(e, "sc_param_info", "params");
     for (int i = 0; i < e->g->params.n; i++) {
         const Param *p = e->g->params.at[i];
+        int64_t shape[MAX_DIMS], numel = param_whole(p, shape);
         row(e, STRING(p->path), STRING(p->owner ? p->owner->path : ""), NAME(c_dtype(p->dtype)), NUMBER(p->dims),
-            SHAPE(p->shape, p->dims), NUMBER(p->unit ? p->unit->id : -1),
+            SHAPE(shape, p->dims), NUMBER(p->unit ? p->unit->id : -1),
             NUMBER(p->reached && p->requires_grad && !p->is_buffer), NUMBER(p->is_buffer), NUMBER(p->flat_offset),
-            NUMBER(param_numel(p)), NUMBER(p->group), ADDRESS(p->is_buffer ? state_at(e, buffer_state(e, p)) : 0));
+            NUMBER(numel), NUMBER(p->group), ADDRESS(p->is_buffer ? state_at(e, buffer_state(e, p)) : 0));
     }
     close_table(e, e->g->params.n);
 }
@@ -176,9 +177,10 @@ static void put_units(const Emit *e) {
     for (int i = 0; i < e->g->units.n; i++) {
         const Unit *u = e->g->units.at[i];
         const State *s[] = {u->master, u->wire_shard, u->m, u->v, u->frozen};
-        put(e, "    {%s, %d, %lld, %lld, %s, %s, %s,\n        ", quoted(e, u->module->path), u->shard->id,
-            (long long)(u->numel / u->shard->size), (long long)(u->frozen_numel / u->shard->size), c_dtype(u->dtype),
-            c_dtype(u->wire), c_dtype(u->m ? u->m->dtype : FP32));
+        put(e, "    {%s, %d, %d, %lld, %lld, %s, %s, %s,\n        ", quoted(e, u->module->path), u->shard->id,
+            u->expert ? u->expert->id : -1, (long long)(u->numel / u->shard->size),
+            (long long)(u->frozen_numel / u->shard->size), c_dtype(u->dtype), c_dtype(u->wire),
+            c_dtype(u->m ? u->m->dtype : FP32));
         for (int k = 0; k < 5; k++) put(e, "0x%llx, ", state_at(e, s[k]));
         for (int k = 0; k < 5; k++) put(e, "%d, ", placed(e, s[k]));
         for (int k = 0; k < 5; k++)
@@ -369,11 +371,12 @@ static unsigned long long model_hash(const Graph *g) {
     uint64_t h = 14695981039346656037u;
     for (int i = 0; i < g->params.n; i++) {
         const Param *p = g->params.at[i];
-        int64_t dtype = p->dtype, dims = p->dims;
+        int64_t dtype = p->dtype, dims = p->dims, shape[MAX_DIMS];
+        param_whole(p, shape);
         mix(&h, p->path, strlen(p->path) + 1);
         mix(&h, &dtype, sizeof dtype);
         mix(&h, &dims, sizeof dims);
-        mix(&h, p->shape, sizeof *p->shape * (size_t)p->dims);
+        mix(&h, shape, sizeof *shape * (size_t)p->dims);
     }
     return h;
 }

@@ -100,7 +100,7 @@ static const char *difference(const Frontend *f, const UnitPolicy *a, const Unit
     if (x->offload_optimizer != y->offload_optimizer) return "offload.optimizer";
     if (!a || !b) return NULL;
     int world = f->options->world;
-    if (mesh_sizes(a, world).shards != mesh_sizes(b, world).shards) return "mesh";
+    if (mesh_sizes(a, world).shards != mesh_sizes(b, world).shards || a->expert != b->expert) return "mesh";
     if (a->has_param_dtype != b->has_param_dtype || (a->has_param_dtype && a->param_dtype != b->param_dtype))
         return "mp_policy.param_dtype";
     if (a->has_grad_dtype != b->has_grad_dtype || (a->has_grad_dtype && a->grad_dtype != b->grad_dtype))

@@ -195,11 +195,14 @@ void scaler_field(lua_State *L); /* nn.training's grad_scaler */
 /* params.c */
 void params_open(lua_State *L);
 void param_use(Frontend *f, ParamInfo *p); /* gives it its value, and its place in the order of parameters */
+/* The lowest module that every way to the parameter leads through, but not above one that is a unit by itself. */
+Module *param_owner(const Frontend *f, const ParamInfo *p);
 void params_finish(Frontend *f);
 
 /* policy.c */
 void policy_open(lua_State *L);
 void policy_loose(const Frontend *f); /* refuses wrapped modules that are not part of the model */
+void policy_split(Frontend *f);
 /* Options over those of a wrapper, key by key; the named tables among them are merged likewise. */
 void policy_overlay(lua_State *L, ModuleInfo *m, WrapperKind k, int options, Source src);
 void policy_read(lua_State *L, ModuleInfo *m);                                 /* what its wrappers say now */

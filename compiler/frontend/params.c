@@ -13,7 +13,7 @@ static const struct {
 } inits[] = {{"zeros", SC_ZEROS},   {"ones", SC_ONES},       {"constant", SC_CONSTANT},
              {"normal", SC_NORMAL}, {"uniform", SC_UNIFORM}, {"trunc_normal", SC_TRUNC_NORMAL}};
 
-/* param(what, shape, init name, a, b, dtype, requires_grad, is_buffer) */
+/* param(what, shape, init name, a, b, dtype, requires_grad, is_buffer, experts) */
 static int prim_param(lua_State *L) {
     Frontend *f = fe_of(L);
     const char *what = luaL_checkstring(L, 1), *init = luaL_checkstring(L, 3);
@@ -32,6 +32,8 @@ static int prim_param(lua_State *L) {
     trace_need_number(L, what, p->init_a, p->init == SC_CONSTANT ? p->dtype : FP32);
     p->requires_grad = lua_toboolean(L, 7);
     p->is_buffer = lua_toboolean(L, 8);
+    p->experts = lua_toboolean(L, 9);
+    p->split = 1;
     if (p->dtype == FP8_E4M3 || p->dtype == FP8_E5M2)
         sandbox_fail(L, "%s: parameters are not stored in fp8; use fp32, bf16 or fp16", what);
     if (!p->is_buffer && !dtype_float(p->dtype))
@@ -61,8 +63,7 @@ static int prim_sparse(lua_State *L) { /* tensor: a table whose gradient is exch
 
 /* ── naming ─────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-/* The lowest module that every way to the parameter leads through, but not above one that is a unit by itself. */
-static Module *owner(const Frontend *f, const ParamInfo *p) {
+Module *param_owner(const Frontend *f, const ParamInfo *p) {
     Module *m = p->holders.at[0].module;
     for (int i = 1; i < p->holders.n; i++) m = module_common_ancestor(m, p->holders.at[i].module);
     for (Module *up = m; up && !up->policy; up = up->parent) {
@@ -85,7 +86,7 @@ static void settle(Frontend *f, ParamInfo *info) {
     Param *p = &info->param;
     p->path = path_here(f, info);
     p->key = param_path_key(p->path);
-    p->owner = owner(f, info);
+    p->owner = param_owner(f, info);
     p->value = value_new(f->g, p->dtype, p->dims, p->shape);
     p->value->param = p;
     p->value->name = p->is_buffer ? p->path : NULL;

@@ -97,12 +97,15 @@ __attribute__((format(printf, 3, 4))) static _Noreturn void contradiction(lua_St
 
 /* ── sharding ───────────────────────────────────────────────────────────────────────────────────────────────────────
  */
+#define MESH_KEYS "replicate shard expert"
+
 static void read_mesh(lua_State *L, int t, const char *what, UnitPolicy *p) {
     if (!field_table(L, t, what, "mesh")) return;
     int m = lua_gettop(L);
-    field_check_keys(L, m, "nn.mesh", "replicate shard");
+    field_check_keys(L, m, "nn.mesh", MESH_KEYS);
     p->replicate = (int)field_integer(L, m, "nn.mesh", "replicate", 0, 1);
     p->shard = (int)field_integer(L, m, "nn.mesh", "shard", 0, 1);
+    p->expert = (int)field_integer(L, m, "nn.mesh", "expert", 1, 1);
     int world = fe_of(L)->options->world;
     if (p->replicate && p->shard && (int64_t)p->replicate * p->shard != world)
         field_fail(L, "mesh",
@@ -115,6 +118,12 @@ static void read_mesh(lua_State *L, int t, const char *what, UnitPolicy *p) {
                    "nn.mesh: %s %d does not divide the world of %d rank%s; give --world %d or a multiple of it",
                    p->shard ? "shard" : "replicate", p->shard ? p->shard : p->replicate, world, world == 1 ? "" : "s",
                    p->shard ? p->shard : p->replicate);
+    int shards = mesh_sizes(p, world).shards;
+    if (shards % p->expert)
+        field_fail(L, "mesh",
+                   "nn.mesh: expert %d does not divide the %d rank%s that shard: the ranks of experts are taken from "
+                   "them; give a divisor, or --world %d",
+                   p->expert, shards, shards == 1 ? "" : "s", p->expert * (world / shards));
     lua_pop(L, 1);
 }
 
@@ -166,7 +175,7 @@ static void read_reshard(lua_State *L, int t, const char *what, UnitPolicy *p) {
     /* a group lies in one shard group of the mesh, and on one machine */
     const FrontendOptions *o = fe_of(L)->options;
     int ranks = p->reshard_after_forward, shards = mesh_sizes(p, o->world).shards;
-    int nodes = o->nodes > 1 ? o->nodes : 1;
+    int nodes = o->nodes > 1 ? o->nodes : 1, experts = mesh_sizes(p, o->world).expert;
     if (ranks > 1 && o->world > 1 && shards % ranks)
         contradiction(
             L, "reshard_after_forward",
@@ -174,6 +183,11 @@ static void read_reshard(lua_State *L, int t, const char *what, UnitPolicy *p) {
             "over; write true (to all of them), false, or a divisor",
             what, ranks, ranks, shards, p->shard || p->replicate ? "the mesh at " : "the world",
             p->shard || p->replicate ? place(L, "mesh") : "");
+    if (ranks > 1 && experts > 1 && shards / experts % ranks)
+        contradiction(L, "reshard_after_forward",
+                      "%s: reshard_after_forward = %d: a group of %d ranks does not divide the %d that shard an expert "
+                      "over the mesh at %s; write true, false, or a divisor",
+                      what, ranks, ranks, shards / experts, place(L, "mesh"));
     if (ranks > 1 && ranks < shards && o->world / nodes % ranks)
         field_fail(L, "reshard_after_forward",
                    "%s: reshard_after_forward = %d: a group of %d ranks does not divide the %d ranks of a machine (%d "
@@ -259,6 +273,7 @@ static UnitPolicy *read_unit_policy(lua_State *L, int t, const char *what, Sourc
     p->src = src;
     p->settings = *fe_of(L)->reading;
     p->cast_forward_inputs = true;
+    p->expert = 1;
     read_mesh(L, t, what, p);
     read_dtypes(L, t, what, o);
     read_reshard(L, t, what, p);
@@ -322,6 +337,11 @@ void policy_ignore(Frontend *f) {
                          "this unit; leave one of the two out, or wrap the parameter's module in a nn.fully_shard of "
                          "its own",
                          p->path, o->policy.all_gather->src.file, o->policy.all_gather->src.line);
+                if (p->split > 1)
+                    fail(src,
+                         "ignored_params: %s holds experts, which the unit's mesh spreads over %d ranks; leave out "
+                         "the one or the other",
+                         p->path, p->split);
                 p->ignored = p->requires_grad;
                 p->is_buffer = !p->requires_grad;
                 if (p->is_buffer) p->value->name = p->path;
@@ -335,9 +355,47 @@ void policy_ignore(Frontend *f) {
     }
 }
 
+/* Experts that a mesh spreads over ranks: from now on such a parameter has the shape of one rank's part. Modules and
+ * policies are known, and nothing is traced yet. */
+void policy_split(Frontend *f) {
+    const UnitPolicy *spreads = NULL;
+    for (int i = 0; i < f->g->modules.n; i++) {
+        const UnitPolicy *p = f->g->modules.at[i]->policy;
+        if (!p || p->expert == 1) continue;
+        if (spreads && spreads->expert != p->expert)
+            fail(policy_source(f, p, "mesh"),
+                 "nn.mesh: expert = %d, and %d at %s:%d: experts of all units are spread over as many ranks", p->expert,
+                 spreads->expert, spreads->src.file, spreads->src.line);
+        spreads = p;
+    }
+    bool any = !spreads;
+    for (int i = 0; i < f->params.n; i++) {
+        ParamInfo *info = f->params.at[i];
+        Param *p = &info->param;
+        if (!p->experts || !info->holders.n) continue;
+        const Module *unit = module_unit(param_owner(f, info));
+        if (!unit->policy || unit->policy->expert == 1) continue;
+        any = true;
+        p->split = unit->policy->expert;
+        if (p->shape[0] % p->split)
+            fail(policy_source(f, unit->policy, "mesh"), "nn.mesh: expert = %d does not divide the %lld experts of %s",
+                 p->split, (long long)p->shape[0], info->holders.at[0].path);
+        if (unit->policy->all_gather)
+            fail(policy_source(f, unit->policy, "all_gather"),
+                 "all_gather: an extension gathers no experts that a mesh spreads (%s); leave out the one or the other",
+                 info->holders.at[0].path);
+        p->shape[0] /= p->split;
+    }
+    if (!any)
+        fail(policy_source(f, spreads, "mesh"),
+             "nn.mesh: expert = %d, but no unit that has this mesh holds experts: they are parameters of nn.MoE, or "
+             "made by nn.parameter with experts = true",
+             spreads->expert);
+}
+
 static int prim_mesh(lua_State *L) {
     options_table(L, 1);
-    field_check_keys(L, 1, "nn.mesh", "replicate shard");
+    field_check_keys(L, 1, "nn.mesh", MESH_KEYS);
     return 1;
 }
 

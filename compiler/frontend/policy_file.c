@@ -27,7 +27,7 @@ static const struct {
     [CHANGED_PREFETCH] = {"prefetch", " prefetch "},
     [CHANGED_PRECISION] = {"precision", " precision "},
     [CHANGED_GRADIENTS] = {"gradients", " gradients "},
-    [CHANGED_MESH] = {"mesh", " mesh replicate shard "},
+    [CHANGED_MESH] = {"mesh", " mesh replicate shard expert "},
     [CHANGED_UNITS] = {"units", " units "},
 };
 
@@ -66,7 +66,7 @@ static unsigned unit_changes(const ModuleInfo *m, const UnitPolicy *a, const Uni
     bool gradients = dtypes_differ(a->has_grad_dtype, a->grad_dtype, b->has_grad_dtype, b->grad_dtype) ||
                      dtypes_differ(a->has_reduce_dtype, a->reduce_dtype, b->has_reduce_dtype, b->reduce_dtype) ||
                      a->defer_sync != b->defer_sync || a->defer_all_reduce != b->defer_all_reduce;
-    bool mesh = a->replicate != b->replicate || a->shard != b->shard;
+    bool mesh = a->replicate != b->replicate || a->shard != b->shard || a->expert != b->expert;
     return (unsigned)offload << CHANGED_OFFLOAD | (unsigned)reshard << CHANGED_RESHARD |
            (unsigned)prefetch << CHANGED_PREFETCH | (unsigned)precision << CHANGED_PRECISION |
            (unsigned)gradients << CHANGED_GRADIENTS | (unsigned)mesh << CHANGED_MESH;

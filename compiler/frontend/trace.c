@@ -254,16 +254,16 @@ static int prim_axis(lua_State *L) {
     const char *what = luaL_checkstring(L, 1);
     trace_needed(L, what);
     Graph *g = fe_of(L)->g;
-    int axis = lua_isnoneornil(L, 2)           ? SC_WORLD
-               : lua_type(L, 2) == LUA_TSTRING ? mesh_axis_named(lua_tostring(L, 2))
-                                               : -1;
-    if (axis < 0)
-        trace_fail(L, NULL, "%s: no axis of the mesh is %s; write \"world\" (all ranks), \"shard\" or \"replicate\"",
+    const Axis *along = lua_isnoneornil(L, 2)           ? g->axes.at[SC_WORLD]
+                        : lua_type(L, 2) == LUA_TSTRING ? mesh_axis_named(g, lua_tostring(L, 2))
+                                                        : NULL;
+    if (!along)
+        trace_fail(L, NULL,
+                   "%s: no axis of the mesh is %s; write \"world\" (all ranks), \"shard\", \"replicate\" or \"expert\"",
                    what, field_type(L, 2));
-    const Axis *along = g->axes.at[axis];
     lua_pushinteger(L, along->size);
     lua_pushinteger(L, along->size > 1 ? mesh_exchange(g, along) : mesh_group(g, along));
-    lua_pushinteger(L, axis);
+    lua_pushinteger(L, along->id);
     return 3;
 }
 

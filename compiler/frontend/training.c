@@ -600,6 +600,7 @@ static int traces(lua_State *L) { /* protected */
     lua_settop(L, table);
     policy_loose(f);
     policy_file_apply(f);
+    policy_split(f);
     mesh_begin(g);
     sandbox_of(L)->fallback = f->training_at;
     add_metric(f, "loss", f->training_at, false);

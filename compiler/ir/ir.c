@@ -53,6 +53,12 @@ int64_t param_numel(const Param *p) {
     return product(p->dims, p->shape);
 }
 
+int64_t param_whole(const Param *p, int64_t shape[MAX_DIMS]) {
+    memcpy(shape, p->shape, sizeof p->shape);
+    if (p->split > 1) shape[0] *= p->split;
+    return param_numel(p) * p->split;
+}
+
 int64_t value_bytes(const Value *v) {
     return value_numel(v) * dtype_size(v->dtype);
 }

@@ -66,6 +66,8 @@ struct Value {
 };
 int64_t value_numel(const Value *v);
 int64_t param_numel(const Param *p);
+/* The shape of all its experts where a mesh spreads them over ranks; returns its elements. */
+int64_t param_whole(const Param *p, int64_t shape[MAX_DIMS]);
 int64_t value_bytes(const Value *v); /* numel × element size, of the values own extent */
 bool value_contiguous(const Value *v);
 /* The strides by which a view of v has another shape; false: none has, it needs a copy. */
@@ -161,6 +163,8 @@ struct Param {
     int64_t shape[MAX_DIMS];
     bool requires_grad;
     bool sparse;    /* of nn.Embedding { sparse = true }: ranks exchange rows of its gradient */
+    bool experts;   /* its first dimension are experts, which the axis `expert` of a mesh spreads over ranks */
+    int split;      /* over so many; shape is then one rank's part of the first dimension. 1: over none */
     bool is_buffer; /* nn.buffer, or frozen and ignored by sharding: no gradient, every rank whole */
     bool ignored;   /* trainable and ignored by sharding: whole on every rank, its gradient summed over all */
     InitKind init;
@@ -229,15 +233,18 @@ struct Unit {
     UnitPolicy *policy;
     Unit *next; /* another part of the module's unit: its parameters of another stored dtype, ignored ones */
     bool ignored;
-    bool sparse;              /* holds one sparse parameter */
-    VEC(Param *) params;      /* trainable ones first, in flat order */
-    int64_t numel;            /* of the trainable flat buffer, padded to shards × 256 */
-    int64_t frozen_numel;     /* of the frozen flat buffer, likewise; 0: none */
-    const Axis *shard;        /* each rank of this axis holds another piece of the flat buffers, */
-    const Axis *replicate;    /* and each rank of this one the same piece */
-    const Axis *reshard;      /* which holds the pieces between forward and backward; NULL: `shard` does */
-    bool host_update;         /* the update runs on the host; else its state streams through the device */
-    Dtype dtype, wire;        /* of master, of gather */
+    bool sparse;           /* holds one sparse parameter */
+    VEC(Param *) params;   /* trainable ones first, in flat order */
+    int64_t numel;         /* of the trainable flat buffer, padded to shards × 256 */
+    int64_t frozen_numel;  /* of the frozen flat buffer, likewise; 0: none */
+    const Axis *shard;     /* each rank of this axis holds another piece of the flat buffers, */
+    const Axis *replicate; /* and each rank of this one the same piece */
+    const Axis *expert;    /* and each rank of this one other experts, in flat buffers of their own; NULL: no axis, */
+    int split;             /* else as many as it has ranks; 1: no axis */
+    const Axis *parts;     /* `expert` and `shard` in one: no two of its ranks hold the same element */
+    const Axis *reshard;   /* which holds the pieces between forward and backward; NULL: `shard` does */
+    bool host_update;      /* the update runs on the host; else its state streams through the device */
+    Dtype dtype, wire;     /* of master, of gather */
     Dtype grad_dtype, reduce; /* of a rank's gradients (the policy's where it can be), of what reduce makes of them */
     Dtype sum;                /* of their sum over microbatches, reduced or not */
     State *master, *wire_shard, *m, *v, *grad; /* wire_shard: what gathers read; the master itself where that serves */
@@ -290,6 +297,7 @@ struct Graph {
     VEC(Unit *) units;
     VEC(const Axis *) axes; /* SC_SHARD ..., then those of units of other meshes (schema/mesh.h) */
     VEC(Comm) comms;        /* of the first axes, then others */
+    const Axis *expert;     /* of the first axes' ranks: over which experts are spread; NULL: no unit spreads them */
     VEC(State *) states;
     VEC(Input *) inputs;
     VEC(Program *) programs;

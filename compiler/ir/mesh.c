@@ -8,7 +8,11 @@ static const char *const names[SC_NAMED_AXES] = {"shard", "replicate", "world"};
 
 MeshSizes mesh_sizes(const UnitPolicy *p, int world) {
     int shards = p && p->shard ? p->shard : p && p->replicate ? world / p->replicate : world;
-    return (MeshSizes){shards, p && p->replicate ? p->replicate : shards ? world / shards : 1};
+    return (MeshSizes){shards,
+                       p && p->replicate ? p->replicate
+                       : shards          ? world / shards
+                                         : 1,
+                       p && p->expert ? p->expert : 1};
 }
 
 static const Axis *new_axis(Graph *g, const char *name, int n, int stride) {
@@ -26,6 +30,10 @@ void mesh_begin(Graph *g) {
     new_axis(g, names[SC_SHARD], m.shards, 1);
     new_axis(g, names[SC_REPLICATE], m.replicas, m.shards);
     new_axis(g, names[SC_WORLD], g->world, 1);
+    int experts = 1;
+    for (int i = 0; i < g->modules.n && experts == 1; i++)
+        experts = mesh_sizes(g->modules.at[i]->policy, g->world).expert;
+    if (experts > 1) g->expert = mesh_axis(g, experts, 1);
 }
 
 const Axis *mesh_axis(Graph *g, int n, int stride) {
@@ -37,10 +45,11 @@ const Axis *mesh_axis(Graph *g, int n, int stride) {
     return new_axis(g, name, n, stride);
 }
 
-int mesh_axis_named(const char *name) {
+const Axis *mesh_axis_named(Graph *g, const char *name) {
     for (int i = 0; i < SC_NAMED_AXES; i++)
-        if (!strcmp(name, names[i])) return i;
-    return -1;
+        if (!strcmp(name, names[i])) return g->axes.at[i];
+    if (strcmp(name, "expert")) return NULL;
+    return g->expert ? g->expert : mesh_axis(g, 1, 1);
 }
 
 int mesh_group(const Graph *g, const Axis *axis) {

@@ -9,7 +9,8 @@
 
 /* How many shards and replicas a policy asks for. Without a policy (NULL) the whole world shards. */
 typedef struct {
-    int shards, replicas;
+    int shards, replicas; /* shards: those of experts are spread over `expert` of them, whole */
+    int expert;
 } MeshSizes;
 MeshSizes mesh_sizes(const UnitPolicy *p, int world);
 /* Gives the graph its first axes, each with a group: SC_SHARD and SC_REPLICATE by the first module that has a policy,
@@ -18,8 +19,9 @@ void mesh_begin(Graph *g);
 /* The axis of n places and this stride; made, with a group for parameters, gradients and metrics, where there is none.
  * With one place the stride does not matter. */
 const Axis *mesh_axis(Graph *g, int n, int stride);
-/* SC_SHARD, SC_REPLICATE or SC_WORLD; -1: no axis has this name. */
-int mesh_axis_named(const char *name);
+/* The axis "shard", "replicate", "world" or "expert"; NULL: no axis has this name. Where experts are not spread,
+ * "expert" is an axis of one place, if the mesh has one. */
+const Axis *mesh_axis_named(Graph *g, const char *name);
 /* Both return an index in Graph.comms. mesh_group: the group along an axis for parameters, gradients and metrics.
  * mesh_exchange: the group for a model's own collectives. It has a communicator of its own: a kernel that waits for
  * such a collective must not wait for gathers and reduces that run beside it. */

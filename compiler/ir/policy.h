@@ -36,6 +36,7 @@ struct UnitPolicy { /* nn.fully_shard */
     Source src;
     Settings settings;
     int replicate, shard;      /* 0: the rest of the world */
+    int expert;                /* over so many of the shard ranks experts are spread whole; 1: over none */
     int reshard_after_forward; /* 0 no · 1 yes · n>1 to a group of n */
     bool root_default;         /* reshard_after_forward was not written: the root stays gathered */
     Dtype param_dtype, grad_dtype, reduce_dtype, output_dtype;

@@ -20,19 +20,31 @@ static UnitPolicy *plain_policy(Graph *g, Source src) {
     return p;
 }
 
+/* Where the unit's flat buffers lie: those of experts, spread over `split` ranks, are shared out among the other ranks
+ * that shard. */
+static void set_mesh(Graph *g, Unit *u, int split) {
+    const UnitPolicy *p = u->policy;
+    MeshSizes mesh = mesh_sizes(p, g->world);
+    if (mesh.shards < 1 || mesh.replicas < 1 || mesh.shards * mesh.replicas != g->world || mesh.shards % split)
+        bug(p->src, "a mesh of replicate %d x shard %d at world %d, %d of them for experts", p->replicate, p->shard,
+            g->world, split);
+    int shards = mesh.shards / split;
+    u->split = split;
+    u->expert = split > 1 ? g->expert : NULL;
+    u->shard = mesh_axis(g, shards, split);
+    u->parts = mesh_axis(g, mesh.shards, 1);
+    u->replicate = mesh_axis(g, mesh.replicas, mesh.shards);
+    bool groups = p->reshard_after_forward > 1 && p->reshard_after_forward < shards;
+    u->reshard = groups ? mesh_axis(g, p->reshard_after_forward, split) : NULL;
+}
+
 static Unit *new_unit(Graph *g, Module *m, UnitPolicy *p, const char *suffix) {
     Unit *u = NEW(g->arena, Unit);
     u->id = g->units.n;
     u->name = arena_printf(g->arena, "%s%s", m->path[0] ? m->path : "(root)", suffix);
     u->module = m;
     u->policy = p;
-    MeshSizes mesh = mesh_sizes(p, g->world);
-    if (mesh.shards < 1 || mesh.replicas < 1 || mesh.shards * mesh.replicas != g->world)
-        bug(p->src, "a mesh of replicate %d x shard %d at world %d", p->replicate, p->shard, g->world);
-    u->shard = mesh_axis(g, mesh.shards, 1);
-    u->replicate = mesh_axis(g, mesh.replicas, mesh.shards);
-    if (p->reshard_after_forward > 1 && p->reshard_after_forward < mesh.shards)
-        u->reshard = mesh_axis(g, p->reshard_after_forward, 1);
+    set_mesh(g, u, 1);
     push(&g->units, g->arena, u);
     return u;
 }
@@ -43,12 +55,14 @@ static Unit *unit_of(Module *m) {
 }
 
 /* The part of its unit that p belongs to; made where there is none yet. A part is one flat buffer: it has one dtype,
- * and one way to be reduced. A sparse parameter, whose gradient is reduced by rows, is a part of its own. */
+ * and one way to be reduced. A sparse parameter, whose gradient is reduced by rows, is a part of its own; so are
+ * experts that a mesh spreads over ranks. */
 static Unit *part_for(Graph *g, const Param *p) {
     Unit *first = unit_of(p->owner), *last = first;
     bool beside = false; /* a part that differs by dtype alone is there */
     for (Unit *u = first; u; last = u, u = u->next) {
-        bool same_kind = u->ignored == p->ignored;
+        if (!u->params.n && !u->next) set_mesh(g, u, p->split);
+        bool same_kind = u->ignored == p->ignored && u->split == p->split;
         if (same_kind && !u->sparse && !p->sparse && (!u->params.n || u->params.at[0]->dtype == p->dtype)) return u;
         beside |= same_kind;
     }
@@ -56,8 +70,10 @@ static Unit *part_for(Graph *g, const Param *p) {
                      : beside  ? arena_printf(g->arena, " %s", dtype_name(p->dtype))
                                : "";
     UnitPolicy *policy = p->ignored ? plain_policy(g, first->policy->src) : first->policy;
-    const char *suffix = arena_printf(g->arena, "%s%s", p->ignored ? " ignored" : "", by);
+    const char *suffix =
+        arena_printf(g->arena, "%s%s%s", p->ignored ? " ignored" : "", p->split > 1 ? " experts" : "", by);
     Unit *part = last->next = new_unit(g, first->module, policy, suffix);
+    set_mesh(g, part, p->split);
     part->ignored = p->ignored;
     part->sparse = p->sparse;
     return part;

@@ -38,6 +38,7 @@ static const Field fields[] = {
     {IN_UNIT, "path", F_TEXT, offsetof(PlanUnit, path)},
     {IN_UNIT, "shard", F_AXIS, offsetof(PlanUnit, shard)},
     {IN_UNIT, "replicate", F_AXIS, offsetof(PlanUnit, replicate)},
+    {IN_UNIT, "expert", F_NO_AXIS, offsetof(PlanUnit, expert)},
     {IN_UNIT, "numel", F_SIZE, offsetof(PlanUnit, numel)},
     {IN_UNIT, "dtype", F_DTYPE, offsetof(PlanUnit, dtype)},
     {IN_UNIT, "wire", F_DTYPE, offsetof(PlanUnit, wire)},

@@ -25,16 +25,17 @@ typedef enum {
 } Object;
 
 typedef enum {
-    F_TEXT,  /* const char * */
-    F_INT,   /* int, 0 or more */
-    F_INDEX, /* the same; -1: the member is absent */
-    F_COUNT, /* int, 1 or more: ranks */
-    F_SIZE,  /* int64_t: bytes, elements */
-    F_PAIR,  /* int64_t[N_ARENAS]: bytes of each arena, as a list */
-    F_REAL,  /* double, 0 or more */
-    F_TIME,  /* double: microseconds, exact to the picosecond */
-    F_AXIS,  /* const Axis *, by its name */
-    F_ARENA, /* enums, by their names */
+    F_TEXT,    /* const char * */
+    F_INT,     /* int, 0 or more */
+    F_INDEX,   /* the same; -1: the member is absent */
+    F_COUNT,   /* int, 1 or more: ranks */
+    F_SIZE,    /* int64_t: bytes, elements */
+    F_PAIR,    /* int64_t[N_ARENAS]: bytes of each arena, as a list */
+    F_REAL,    /* double, 0 or more */
+    F_TIME,    /* double: microseconds, exact to the picosecond */
+    F_AXIS,    /* const Axis *, by its name */
+    F_NO_AXIS, /* likewise; NULL where the member is not there */
+    F_ARENA,   /* enums, by their names */
     F_CLASS,
     F_DTYPE,
     F_PHASE,

@@ -76,7 +76,7 @@ bool program_trains(const PlanProgram *p); /* a part of the step: micro, micro_f
 typedef struct {
     const char *path;
     int id;
-    const Axis *shard, *replicate;
+    const Axis *shard, *replicate, *expert; /* expert: each of its ranks has other experts; NULL: none */
     int64_t numel;
     Dtype dtype, wire, grad_dtype, reduce;
     int nparams;

@@ -179,6 +179,9 @@ static void read_fields(Reader *r, const cJSON *o, Object kind, void *to) {
         case F_SIZE: *sizes = integer(r, o, f->key, 0, LIMIT); break;
         case F_REAL:
         case F_TIME: *(double *)at = real(r, o, f->key); break;
+        case F_NO_AXIS:
+            *(const Axis **)at = NULL;
+            if (!optional(r, o, f->key)) break; /* fall through */
         case F_AXIS: *(const Axis **)at = axis_named(r, f->key, text(r, o, f->key)); break;
         case F_PAIR: {
             int n;

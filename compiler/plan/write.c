@@ -21,6 +21,8 @@ static void put_fields(Json *j, Object kind, const void *o) {
         case F_SIZE: json_int(j, f->key, *sizes); break;
         case F_REAL: json_real(j, f->key, *(const double *)at); break;
         case F_TIME: json_time(j, f->key, *(const double *)at); break;
+        case F_NO_AXIS:
+            if (!*(const Axis *const *)at) break; /* fall through */
         case F_AXIS: json_str(j, f->key, (*(const Axis *const *)at)->name); break;
         case F_PAIR:
             json_open(j, f->key, '[');

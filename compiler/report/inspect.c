@@ -175,12 +175,14 @@ static void units_table(FILE *f, const Plan *p) {
         const PlanUnit *u = &p->units[i];
         const char *made =
             u->grad_dtype == u->reduce ? "" : arena_printf(p->arena, "made in %s, ", dtype_name(u->grad_dtype));
-        fprintf(f,
-                "  %-3d %-24s %d parameter%s, %s elements in %d shard%s × %d replica%s, %s, gathered as %s, gradients "
-                "%sreduced in %s\n",
-                u->id, *u->path ? u->path : "(model)", u->nparams, s_of(u->nparams),
-                figure_grouped(p->arena, (double)u->numel), u->shard->size, s_of(u->shard->size), u->replicate->size,
-                s_of(u->replicate->size), dtype_name(u->dtype), dtype_name(u->wire), made, dtype_name(u->reduce));
+        const char *experts = u->expert ? arena_printf(p->arena, " × %d groups of experts", u->expert->size) : "";
+        fprintf(
+            f,
+            "  %-3d %-24s %d parameter%s, %s elements in %d shard%s × %d replica%s%s, %s, gathered as %s, gradients "
+            "%sreduced in %s\n",
+            u->id, *u->path ? u->path : "(model)", u->nparams, s_of(u->nparams),
+            figure_grouped(p->arena, (double)u->numel), u->shard->size, s_of(u->shard->size), u->replicate->size,
+            s_of(u->replicate->size), experts, dtype_name(u->dtype), dtype_name(u->wire), made, dtype_name(u->reduce));
     }
 }
 

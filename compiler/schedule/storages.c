@@ -343,6 +343,7 @@ static void derive_units(Derive *d) {
                                     .id = u->id,
                                     .shard = u->shard,
                                     .replicate = u->replicate,
+                                    .expert = u->expert,
                                     .numel = u->numel,
                                     .dtype = u->dtype,
                                     .wire = u->wire,

@@ -47,10 +47,10 @@ static void check_units(Verifier *v) {
     const Plan *p = v->plan;
     for (int i = 0; i < p->nunits; i++) {
         const PlanUnit *u = &p->units[i];
-        const Axis *mesh[] = {u->shard, u->replicate};
-        if (!make_up(mesh, 2, p->world))
-            verify_note(v, -1, "mesh", -1, -1, "unit %s lies in %d shards × %d replicas, in a world of %d ranks",
-                        u->path, u->shard->size, u->replicate->size, p->world);
+        const Axis *mesh[] = {u->shard, u->replicate, u->expert};
+        if (!make_up(mesh, u->expert ? 3 : 2, p->world))
+            verify_note(v, -1, "mesh", -1, -1, "unit %s lies in %d shards × %d replicas%s, in a world of %d ranks",
+                        u->path, u->shard->size, u->replicate->size, u->expert ? " × groups of experts" : "", p->world);
         else if (u->numel % u->shard->size)
             verify_note(v, -1, "mesh", -1, -1, "unit %s has %lld elements, which %d shards do not divide", u->path,
                         (long long)u->numel, u->shard->size);

@@ -58,15 +58,16 @@ static void draw(const sc_task *task, const sc_init_param_args *k, real *x, int6
 SC_KERNEL(init_param) {
     int64_t flat = k->offset, numel = k->numel, low = k->slice < 0 ? 0 : task->coord[k->axis].at * k->slice;
     int64_t high = k->slice < 0 ? flat + numel : low + k->slice;
-    int64_t begin = sc_max(flat, low) - flat, end = sc_min(flat + numel, high) - flat;
+    int64_t part = sc_expert_place(task, k->expert) * numel; /* of the whole parameter's elements */
+    int64_t begin = sc_max(flat, low) - flat + part, end = sc_min(flat + numel, high) - flat + part;
     real x[SC_CHUNK];
     int64_t from = begin / SC_CHUNK, until = sc_ceil(end, SC_CHUNK);
     if (begin >= end) return;
     sc_range mine = sc_share(task, until - from, 1);
     for (int64_t c = from + mine.begin; c < from + mine.end; c++) {
-        int64_t first = c * SC_CHUNK, n = sc_min(SC_CHUNK, numel - first);
+        int64_t first = c * SC_CHUNK, n = sc_min(SC_CHUNK, part + numel - first);
         int64_t skip = sc_max(begin - first, 0), stop = sc_min(n, end - first);
         draw(task, k, x, n, (uint64_t)first);
-        sc_store(&k->state, flat + first + skip - low, 1, stop - skip, x + skip);
+        sc_store(&k->state, flat - part + first + skip - low, 1, stop - skip, x + skip);
     }
 }

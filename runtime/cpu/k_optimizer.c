@@ -73,6 +73,7 @@ SPECIALIZED void update(const sc_task *task, const sc_operands o, sc_rule rule) 
     bool skip = skips(&o.coefficient), keyed = rounds(&o);
     if (skip && !o.wire.p) return;
     int64_t first = o.slice * task->coord[o.axis].at, t = o.step.p ? *(const int64_t *)o.step.p : 0;
+    int64_t expert = sc_expert_place(task, o.expert);
     sc_range mine = sc_share(task, o.slice, SC_CHUNK);
     const sc_constants step = rule.step(task->record, t, (real)sc_get(&o.coefficient, 0), o.flag);
     for (int64_t row = 0; row < sc_segments(o.ntable, keyed); row++) {
@@ -80,7 +81,8 @@ SPECIALIZED void update(const sc_task *task, const sc_operands o, sc_rule rule) 
         int64_t begin = sc_max(s.begin - first, mine.begin), end = sc_min(s.end - first, mine.end);
         const sc_constants c = rule.group(step, task->record, (int)s.group);
         for (int64_t i = begin; i < end; i += PIECE) {
-            piece p = {i, sc_min(PIECE, end - i), s.key, (uint64_t)(first + i - s.begin)};
+            int64_t element = first + i - s.begin + expert * (s.end - s.begin);
+            piece p = {i, sc_min(PIECE, end - i), s.key, (uint64_t)element};
             real master[PIECE];
             if (!skip) update_piece(task, &o, rule, c, p);
             if (o.wire.p) sc_store(&o.wire, i, 1, p.n, sc_in(&o.master, i, p.n, master));

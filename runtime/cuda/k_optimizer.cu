@@ -21,18 +21,18 @@ struct pieces {
     int n, tiles;
     int64_t begin[PIECES], end[PIECES]; /* in the slice */
     int group[PIECES], first[PIECES];   /* first: number of its first tile */
-    int64_t origin[PIECES];             /* where its segment begins, maybe before the slice */
+    int64_t origin[PIECES];             /* where its parameter begins, maybe before the slice */
     uint64_t key[PIECES];
 };
 
 /* f(pieces) for the slice's part of the table, at most PIECES at a time. */
 template <class F> void for_each_launch(const sc_task *t, const sc_operands &o, bool keyed, F f) {
-    int64_t n = o.slice, low = n * t->coord[o.axis].at;
+    int64_t n = o.slice, low = n * t->coord[o.axis].at, expert = sc_expert_place(t, o.expert);
     pieces p = {};
     for (int64_t i = 0; i < sc_segments(o.ntable, keyed); i++) {
         sc_segment s = sc_segment_at(o.table, i, keyed);
         int64_t begin = s.begin - low, end = s.end - low;
-        p.origin[p.n] = begin;
+        p.origin[p.n] = begin - expert * (end - begin);
         begin = begin > 0 ? begin : 0;
         end = end < n ? end : n;
         if (begin >= end) continue;

@@ -39,6 +39,21 @@ static const sc_axis *axis_of(const sc_build *b, const sc_param_info *p) {
     return &b->axes[b->units[p->unit].shard];
 }
 
+static const sc_axis *expert_axis_of(const sc_build *b, const sc_param_info *p) {
+    int axis = b->units[p->unit].expert;
+    return axis < 0 ? NULL : &b->axes[axis];
+}
+
+typedef struct { /* what the flat buffers of a rank's group hold of a parameter: all, or so many of its experts */
+    int64_t begin, numel;
+} Part;
+
+static Part part_of(const sc_build *b, const sc_param_info *p, int rank) {
+    const sc_axis *a = expert_axis_of(b, p);
+    sc_coord c = a ? sc_coord_on(a, rank) : (sc_coord){0, 1};
+    return (Part){p->numel / c.of * c.at, p->numel / c.of};
+}
+
 int state_pieces(const sc_build *b, int rank, Piece **out) {
     Piece *all = *out = need((size_t)b->nparams * P_KINDS, sizeof *all);
     int n = 0;
@@ -48,12 +63,14 @@ int state_pieces(const sc_build *b, int rank, Piece **out) {
         for (int k = 0; k < P_KINDS; k++) {
             Shard s = shard_of(b, p, (PieceKind)k);
             if (!s.has) continue;
+            Part part = part_of(b, p, rank);
             int64_t from = sc_coord_on(axis_of(b, p), rank).at * s.numel, to = from + s.numel;
             int64_t begin = p->flat_offset > from ? p->flat_offset : from;
-            int64_t end = p->flat_offset + p->numel < to ? p->flat_offset + p->numel : to;
+            int64_t end = p->flat_offset + part.numel < to ? p->flat_offset + part.numel : to;
             if (begin >= end) continue;
             uint64_t at = s.at + (uint64_t)(begin - from) * (uint64_t)sc_size(s.dtype);
-            all[n++] = (Piece){i, (PieceKind)k, begin - p->flat_offset, end - p->flat_offset, s.dtype, s.host, at};
+            int64_t first = part.begin - p->flat_offset;
+            all[n++] = (Piece){i, (PieceKind)k, first + begin, first + end, s.dtype, s.host, at};
         }
     }
     return n;
@@ -61,8 +78,10 @@ int state_pieces(const sc_build *b, int rank, Piece **out) {
 
 bool state_owned(const sc_build *b, int rank, const Piece *p) {
     if (p->kind == P_BUFFER) return true;
-    const sc_axis *a = axis_of(b, &b->params[p->param]);
-    return rank == sc_coord_on(a, rank).at * a->stride; /* its place on every other axis is the first */
+    const sc_axis *axes[] = {axis_of(b, &b->params[p->param]), expert_axis_of(b, &b->params[p->param])};
+    int first = 0; /* the rank in these places whose place on every other axis is the first */
+    for (int i = 0; i < 2; i++) first += axes[i] ? sc_coord_on(axes[i], rank).at * axes[i]->stride : 0;
+    return rank == first;
 }
 
 bool state_counts_steps(const sc_build *b) {

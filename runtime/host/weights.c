@@ -791,28 +791,42 @@ static void write_converted(Exporter *e, sc_aside *a, int param, sc_dtype from, 
     sc_aside_write(a, e->out, (size_t)(n * sc_size(to)));
 }
 
-/* Pieces of a rank are in the order of parameters, so each rank's list is walked once. */
+static void write_piece(Exporter *e, sc_rank *r, sc_aside *a, int rank, const Piece *p) {
+    uint64_t at = p->at, left = (uint64_t)(p->end - p->begin) * (uint64_t)sc_size(p->dtype);
+    while (left && !a->error) {
+        size_t n = left < SC_ASIDE_BUFFER ? left : SC_ASIDE_BUFFER;
+        sc_read_peer(r, rank, p->host, at, e->chunk, n);
+        if (p->dtype == e->dtypes[p->param])
+            sc_aside_write(a, e->chunk, n);
+        else
+            write_converted(e, a, p->param, p->dtype, (int64_t)n / sc_size(p->dtype));
+        at += n;
+        left -= n;
+    }
+}
+
+/* The rank's piece of the parameter that begins at element `begin`, or NULL: moments and other replicas' copies are
+ * none. Pieces of a rank are in the order of parameters, so each rank's list is walked once. */
+static const Piece *piece_at(Exporter *e, int rank, int param, int64_t begin) {
+    int *next = &e->next[rank];
+    while (*next < e->n[rank] && e->pieces[rank][*next].param < param) (*next)++;
+    for (int i = *next; i < e->n[rank] && e->pieces[rank][i].param == param; i++) {
+        const Piece *p = &e->pieces[rank][i];
+        if ((p->kind == P_VALUE || p->kind == P_BUFFER) && p->begin == begin) return p;
+    }
+    return NULL;
+}
+
+/* Ranks hold a parameter's pieces in their order, but those of experts that are spread over ranks take turns. */
 static void write_param(Exporter *e, sc_rank *r, sc_aside *a, int param) {
     int64_t done = 0;
-    int *next = e->next;
-    for (int rank = 0; rank < e->ranks; rank++) {
-        while (next[rank] < e->n[rank] && e->pieces[rank][next[rank]].param < param) next[rank]++;
-        for (int i = next[rank]; i < e->n[rank] && e->pieces[rank][i].param == param; i++) {
-            const Piece *p = &e->pieces[rank][i];
-            if ((p->kind != P_VALUE && p->kind != P_BUFFER) || p->begin != done) continue; /* moments, other replicas */
-            uint64_t at = p->at, left = (uint64_t)(p->end - p->begin) * (uint64_t)sc_size(p->dtype);
-            while (left && !a->error) {
-                size_t n = left < SC_ASIDE_BUFFER ? left : SC_ASIDE_BUFFER;
-                sc_read_peer(r, rank, p->host, at, e->chunk, n);
-                if (p->dtype == e->dtypes[param])
-                    sc_aside_write(a, e->chunk, n);
-                else
-                    write_converted(e, a, param, p->dtype, (int64_t)n / sc_size(p->dtype));
-                at += n;
-                left -= n;
-            }
-            done = p->end;
-        }
+    for (int rank = 0, idle = 0; done < e->b->params[param].numel && idle < e->ranks; rank = (rank + 1) % e->ranks) {
+        const Piece *p = piece_at(e, rank, param, done);
+        idle++;
+        if (!p) continue;
+        write_piece(e, r, a, rank, p);
+        done = p->end;
+        idle = 0;
     }
 }
 

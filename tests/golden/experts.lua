@@ -1,6 +1,6 @@
 -- Layers of experts as models of today have them; experts.py holds transformers' blocks of the same weights.
 local nn, optim = require "nn", require "optim"
-local o = nn.options { precision = nn.choice("fp32", "bf16"), sharded = false }
+local o = nn.options { precision = nn.choice("fp32", "bf16"), sharded = false, expert = 1 }
 
 local m = nn.module "Blocks"
 m.mixtral = nn.MoE(16, 24, { experts = 6, top = 2 })
@@ -22,7 +22,7 @@ function m:forward()
 end
 
 if o.sharded then
-  for _, name in ipairs(names) do nn.fully_shard(m[name].experts) end
+  for _, name in ipairs(names) do nn.fully_shard(m[name].experts, { mesh = nn.mesh { expert = o.expert } }) end
 end
 nn.fully_shard(m, o.precision == "bf16" and { mp_policy = { param_dtype = "bf16", reduce_dtype = "fp32" } } or {})
 

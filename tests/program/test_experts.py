@@ -24,18 +24,50 @@ def test_experts_are_transformers():
         loss = json.load(f)["loss"]
     start, want = (read_safetensors("%s.%s.safetensors" % (GOLDEN, part)) for part in ("weights", "grads"))
     worst = 0
-    for world, sharded in (1, False), (2, True), (4, True):
-        folder = scratch("experts-%d" % world)
-        binary, end = build(GOLDEN + ".lua", world=world, sharded=str(sharded).lower()), os.path.join(folder, "end.safetensors")
+    for world, sharded, expert in (1, False, 1), (2, True, 1), (4, True, 1), (2, True, 2), (4, True, 2):
+        folder = scratch("experts-%d-%d" % (world, expert))
+        binary, end = build(GOLDEN + ".lua", world=world, sharded=str(sharded).lower(), expert=expert), os.path.join(folder, "end.safetensors")
         step = run(binary, folder, "--export", end)
-        check(abs(step["loss"] / loss - 1) < CLOSE, "%d ranks: loss %.9g, not %.9g" % (world, step["loss"], loss))
+        check(abs(step["loss"] / loss - 1) < CLOSE, "%d ranks, expert = %d: loss %.9g, not %.9g" % (world, expert, step["loss"], loss))
         after = read_safetensors(end)
         for name, g in want.items():
             change = [(a - b) / STEP for a, b in zip(floats(start[name]), floats(after[name]))]
             apart = relative(change, floats(g))
-            check(apart < CLOSE, "%d ranks, %s: %.1e" % (world, name, apart))
+            check(apart < CLOSE, "%d ranks, expert = %d, %s: %.1e" % (world, expert, name, apart))
             worst = max(worst, apart)
-    return "5 layers, 27 gradients within %.1e on 1, 2 and 4 ranks" % worst
+    return "5 layers, 27 gradients within %.1e on 1, 2 and 4 ranks, and with the experts spread over 2" % worst
+
+
+def test_experts_spread_over_ranks():
+    """Spread over two ranks, a decoder's experts begin as the same experts and train to the same losses; its checkpoint goes on where they are not
+    spread, and theirs where they are; and neither recompute, offload nor moments of bf16 make other numbers of it."""
+    small = dict(layers=2, dim=32, heads=2, head_dim=16, ffn=32, batch=1, seq=32, shared=16)
+    runs = {}
+
+    def train(name, binary, *more):
+        log = os.path.join(scratch("spread-" + name), "log.jsonl")
+        must([binary, "--data", corpus(), "--seed", "3", "--lr", "3e-3", "--quiet", "--log", log, *more])
+        runs[name] = [s["loss"] for s in steps(read_log(log))]
+        return runs[name]
+
+    def near(a, b, close=2e-5):
+        check(len(runs[a]) == len(runs[b]) and all(abs(x / y - 1) <= close for x, y in zip(runs[a], runs[b])), "%s and %s: losses %s, %s" % (a, b, runs[a], runs[b]))
+
+    for moments, close in ("fp32", 2e-5), ("bf16", 1e-4):
+        whole, spread, both = (build("moe.lua", world=world, expert=expert, moments=moments, **small) for world, expert in ((4, 1), (4, 4), (4, 2)))
+        for name, binary in ("whole", whole), ("spread", spread), ("both", both):
+            train(name, binary, "--steps", "12")
+            near("whole", name, close)
+        for name, binary, others in ("whole", whole, [both]), ("both", both, [spread, whole]):
+            state = os.path.join(scratch("spread-state"), "state")
+            begun = train("begun", binary, "--steps", "6", "--save", state)
+            check(begun == runs[name][:6], "%s: six steps end as %s, of twelve as %s" % (name, begun, runs[name][:6]))
+            for other in others:
+                runs["begun"] = begun + train("resumed", other, "--steps", "12", "--resume", state)
+                near("whole", "begun", close)
+    train("recomputed", build("moe.lua", world=4, expert=2, moments="bf16", recompute="full", **small), "--steps", "12")
+    near("both", "recomputed", 0)
+    return "losses of 12 steps within %.0e on 4 ranks, with the experts of a layer on one, two and four of them" % close
 
 
 def test_a_decoder_of_experts_trains():

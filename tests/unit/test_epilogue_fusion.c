@@ -30,7 +30,7 @@ static void start(void) {
 
 static Value *param(int dims, const int64_t *shape) {
     Param *p = NEW(g->arena, Param);
-    *p = (Param){.id = g->params.n, .owner = g->root, .dtype = FP32, .dims = dims, .requires_grad = true};
+    *p = (Param){.split = 1, .id = g->params.n, .owner = g->root, .dtype = FP32, .dims = dims, .requires_grad = true};
     p->path = arena_printf(g->arena, "p%d", p->id);
     memcpy(p->shape, shape, sizeof(int64_t) * (size_t)dims);
     push(&g->params, g->arena, p);

@@ -590,7 +590,7 @@ Test(ir, gradients_have_the_operands_types, .init = start) {
  */
 static Value *param(const char *path, Dtype d, int dims, const int64_t *shape) {
     Param *p = NEW(g->arena, Param);
-    *p = (Param){.path = path, .src = {"llama3.lua", 22}, .dtype = d, .dims = dims};
+    *p = (Param){.split = 1, .path = path, .src = {"llama3.lua", 22}, .dtype = d, .dims = dims};
     for (int i = 0; i < dims; i++) p->shape[i] = shape[i];
     p->value = val(d, dims, shape);
     p->value->param = p;

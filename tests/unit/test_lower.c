@@ -65,7 +65,8 @@ static Checkpoint *checkpoint(bool recompute) {
 
 static Value *param(Module *owner, const char *path, int dims, const int64_t *shape) {
     Param *p = NEW(g->arena, Param);
-    *p = (Param){.id = g->params.n,
+    *p = (Param){.split = 1,
+                 .id = g->params.n,
                  .path = arena_strdup(g->arena, path),
                  .owner = owner,
                  .dtype = FP32,

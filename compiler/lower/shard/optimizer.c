@@ -29,10 +29,11 @@ static Value *norm(Making *c, int end) {
     Graph *g = c->g;
     int64_t n = g->units.n;
     Value *slots = value_new(g, FP32, 1, &n);
-    Unit **order = NEW_ARRAY(g->arena, Unit *, n); /* units of one shard group side by side: one sum for all of them */
+    Unit **order =
+        NEW_ARRAY(g->arena, Unit *, n); /* units in pieces of the same ranks side by side: one sum for them */
     for (int axis = 0, k = 0; axis < g->axes.n; axis++)
         for (int i = 0; i < n; i++)
-            if (g->units.at[i]->shard->id == axis) order[k++] = g->units.at[i];
+            if (g->units.at[i]->parts->id == axis) order[k++] = g->units.at[i];
     Value **pieces = NEW_ARRAY(g->arena, Value *, n);
     for (int i = 0; i < n; i++) {
         Value *grad = c->uses[order[i]->id].shard_grad, *slot = pieces[i] = shard_piece(g, slots, i, 1);
@@ -46,12 +47,12 @@ static Value *norm(Making *c, int end) {
     }
     shard_assemble(c, NULL, "norms", OPTIMIZER, TO_UPDATE, pieces, (int)n, slots, end, false);
     for (int i = 0, k; i < n; i = k) {
-        for (k = i + 1; k < n && order[k]->shard == order[i]->shard;) k++;
-        if (order[i]->shard->size == 1) continue;
+        for (k = i + 1; k < n && order[k]->parts == order[i]->parts;) k++;
+        if (order[i]->parts->size == 1) continue;
         const char *id = i ? arena_printf(g->arena, "norm_sum%d", i) : "norm_sum";
         Value *group = k - i == n ? slots : shard_piece(g, slots, i, k - i);
         edit_before(c->edit, end,
-                    shard_collective(g, OP_all_reduce, NULL, id, OPTIMIZER, TO_SUM_METRICS, order[i]->shard, group));
+                    shard_collective(g, OP_all_reduce, NULL, id, OPTIMIZER, TO_SUM_METRICS, order[i]->parts, group));
     }
     Op *clip =
         UNIT_OP(g, clip_coefficient, NULL, "clip", OPTIMIZER, TO_UPDATE, .squares = slots, .scaler = shard_scaler(g));
@@ -83,9 +84,8 @@ static Op *update_op(Graph *g, Unit *u, const char *id, Value *grad, Value *coef
         const char *name;
         int64_t value;
     } integers[] = {
-        {"slice", shard_slice(u)},
-        {"axis", u->shard->id},
-        {"nesterov", o->nesterov},
+        {"slice", shard_slice(u)},         {"axis", u->shard->id},
+        {"expert", shard_expert(u)},       {"nesterov", o->nesterov},
         {"decoupled", o->rule->decoupled},
     };
     OpParts parts = {0};

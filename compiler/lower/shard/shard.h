@@ -45,6 +45,11 @@ static inline int64_t shard_slice(const Unit *u) {
     return u->numel / u->shard->size;
 }
 
+/* What ops of the unit's flat buffers are told of the axis that its experts are spread over: its number + 1, or 0. */
+static inline int64_t shard_expert(const Unit *u) {
+    return u->expert ? u->expert->id + 1 : 0;
+}
+
 /* Trained: the loss reaches it. */
 static inline bool shard_trainable(const Param *p) {
     return p->reached && p->requires_grad && !p->is_buffer;

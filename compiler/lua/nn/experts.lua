@@ -65,16 +65,41 @@ local function choose(self, x)
   return weights * self.scale, index, scores
 end
 
-local function moe_forward(self, x)
-  local weights, index, scores = choose(self, x)
-  local slots = nn.numel(index)
-  local experts = prim.size(scores, -1)
-  local capacity = self.capacity and math.ceil(self.capacity * slots / experts) or nil
+-- What x's tokens get from this rank's `experts`, those from number `first` on of `all`; and how many tokens each got. An
+-- index that is none of theirs has no row.
+local function from_experts(self, x, weights, index, experts, first, all)
+  if first then index = index - first end
+  local capacity = self.capacity and math.ceil(self.capacity * nn.numel(index) / all) or nil
   local counts, order, places = nn.route(index, experts, { capacity = capacity })
-  local y = nn.combine(self.experts(nn.dispatch(x, order, places), counts), order, places, weights)
+  return nn.combine(self.experts(nn.dispatch(x, order, places), counts), order, places, weights), counts
+end
+
+-- Where experts are spread over the ranks of the axis `expert`, each gets the tokens of all of them, and gives back what its
+-- experts make of these. A token travels once, however many of a rank's experts it goes to, and any routing fits.
+local function everyones(x)
+  local last = prim.size(x, -1)
+  return nn.all_gather(nn.reshape(x, nn.numel(x) // last, last), "expert")
+end
+
+local function moe_forward(self, x)
+  local experts, all = self.experts.gate_up_proj:size(0), self.count
+  local spread = experts < all
+  local tokens, first = x, nil
+  if spread then
+    tokens, first = everyones(x), nn.rank_slice(nn.arange(nn.ranks "expert"), "expert") * experts
+  end
+  local weights, index, scores = choose(self, x)
+  local hidden = self.shared and self.shared(x)
+  local y, counts
+  if spread then
+    y = from_experts(self, tokens, everyones(weights), everyones(index), experts, first, all)
+    y, counts = nn.reshape(nn.reduce_scatter(y, "expert"), x.shape), nn.bincount(index, all)
+  else
+    y, counts = from_experts(self, x, weights, index, experts, nil, all)
+  end
   if self.shared then
-    local all = self.shared(x)
-    y = y + (self.shared_gate and nn.sigmoid(self.shared_gate(x)) * all or all)
+    local said = self.shared(nil, hidden)
+    y = y + (self.shared_gate and nn.sigmoid(self.shared_gate(x)) * said or said)
   end
   return y, scores, counts
 end
@@ -84,8 +109,9 @@ local function experts_forward(self, rows, counts)
   return nn.grouped_matmul(nn.silu(gate) * up, nn.transpose(self.down_proj, 1, 2), counts)
 end
 
-local function shared_forward(self, x)
-  return self.down_proj(nn.silu(self.gate_proj(x)) * self.up_proj(x))
+-- The shared expert in two parts, so that a part is there to compute while tokens travel, to other ranks and back.
+local function shared_forward(self, x, hidden)
+  return hidden and self.down_proj(hidden) or nn.silu(self.gate_proj(x)) * self.up_proj(x)
 end
 
 -- A layer of experts, each down(silu(gate x) up x) of `hidden` elements; every token goes to `top` of them, and none is
@@ -94,7 +120,8 @@ end
 -- softmax over the chosen ones. normalize: true, the weights of a token add up to 1. scale: 1, times the weights.
 -- correction: false; true adds a buffer [experts] to the scores by which experts are chosen. groups, kept_groups: only
 -- experts of the groups are chosen whose two best scores add up to most. capacity: an expert takes at most so many
--- times an equal share of the tokens, in their order. shared: the hidden size of an expert that all tokens go to;
+-- times an equal share of the tokens, in their order. A mesh { expert = n } of the unit spreads the experts over n ranks:
+-- each has whole experts, and gets the tokens of the others. shared: the hidden size of an expert that all tokens go to;
 -- shared_gate: true, times the sigmoid of a number a token. Parameters have transformers' names: gate.weight,
 -- experts.gate_up_proj [experts,2 hidden,width], experts.down_proj [experts,width,hidden].
 function nn.MoE(width, hidden, options)
@@ -102,7 +129,7 @@ function nn.MoE(width, hidden, options)
   check_keys("nn.MoE", o, "experts top score normalize scale correction groups kept_groups capacity shared shared_gate init dtype")
   local m = prim.module("MoE", ("nn.MoE(%d, %d)"):format(need_size("nn.MoE", "the width", width), need_size("nn.MoE", "the hidden size", hidden)))
   local experts = need_size("nn.MoE", "experts", o.experts)
-  m.top = need_size("nn.MoE", "top", o.top)
+  m.count, m.top = experts, need_size("nn.MoE", "top", o.top)
   m.score = o.score == nil and "softmax" or o.score
   if m.score ~= "softmax" and m.score ~= "sigmoid" and m.score ~= "chosen" then
     fail(nil, 'nn.MoE: score must be "softmax", "sigmoid" or "chosen", not %s', prim.describe(o.score))
@@ -121,7 +148,7 @@ function nn.MoE(width, hidden, options)
   local function linear(inputs, outputs) return nn.Linear(inputs, outputs, { bias = false, dtype = o.dtype }) end
   local function matrices(outputs, inputs)
     local bound = 1 / math.sqrt(inputs)
-    return nn.parameter({ experts, outputs, inputs }, { init = o.init or nn.init.uniform(-bound, bound), dtype = o.dtype })
+    return nn.parameter({ experts, outputs, inputs }, { init = o.init or nn.init.uniform(-bound, bound), dtype = o.dtype, experts = true })
   end
   m.gate = linear(width, experts)
   m.experts = prim.module("Experts", "nn.MoE")

@@ -50,15 +50,17 @@ end
 
 function prim.make_parameter(what, shape, options, default, buffer)
   local o = table_of(options)
-  check_keys(what, o, buffer and "init dtype" or "init dtype requires_grad")
+  check_keys(what, o, buffer and "init dtype" or "init dtype requires_grad experts")
   if type(shape) ~= "table" then fail(nil, "%s: expected a shape such as { 768 }, got %s", what, describe(shape)) end
   local init = resolve_init(what, o.init or default, shape)
   local trained = need_boolean(what, "requires_grad", o.requires_grad, true)
-  return prim.param(what, shape, init.init, init.a, init.b, o.dtype or "fp32", not buffer and trained, buffer)
+  local experts = need_boolean(what, "experts", o.experts, false)
+  return prim.param(what, shape, init.init, init.a, init.b, o.dtype or "fp32", not buffer and trained, buffer, experts)
 end
 
 -- A trained tensor of the shape { n, ... }, as torch.nn.Parameter. init: nn.init.zeros(). dtype: "fp32". requires_grad:
--- true.
+-- true. experts: false; true says that the first dimension counts experts, which nn.mesh { expert = n } spreads over ranks:
+-- in a forward it then has this rank's experts alone.
 function nn.parameter(shape, options) return prim.make_parameter("nn.parameter", shape, options, nn.init.zeros(), false) end
 
 -- State that is not trained, as register_buffer. Every rank holds all of it. init: nn.init.zeros(). dtype: "fp32".

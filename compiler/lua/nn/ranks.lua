@@ -6,7 +6,8 @@ local nn, op, fail, size_of, dim_of, need_tensor = prim.nn, prim.op, prim.refuse
 
 -- ── ranks ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
--- How many ranks an axis has: "world" (all ranks, the default), "shard" or "replicate", the axes of the root unit's mesh.
+-- How many ranks an axis has: "world" (all ranks, the default), "shard" or "replicate", the axes of the root unit's mesh, or
+-- "expert", over which a mesh spreads experts.
 -- Of the functions here a rank talks to those that differ from it in that axis alone. Ranks hold batches of their own, and
 -- training minimises the mean of their losses: the gradient that comes back to a rank is the sum of what all ranks' losses
 -- say, as with torch.distributed.nn.functional.

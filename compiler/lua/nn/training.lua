@@ -26,7 +26,8 @@ end
 -- nn.fully_shard(module, {                   makes a unit of it; entries of --policy files take the same options, and stand
 --                                            over these, option by option. With their defaults:
 --   mesh = nn.mesh { replicate = 1 },        replicate and shard, one of which may be left out; shard = 1 is DDP. Each unit
---                                            may have its own
+--                                            may have its own. expert = n: its experts are spread over n of the ranks that
+--                                            shard, neighbours, each of which has whole experts
 --   reshard_after_forward = true,            false: gathered once a microbatch, which is also the root's default; n: each
 --                                            group of n neighbours keeps it whole, and the backward gathers within
 --   reshard_after_backward = true,           false, under accumulation: gathered once a step
@@ -58,7 +59,8 @@ end
 function nn.all_gather_extension(options) return (prim.all_gather_extension(options)) end
 function nn.checkpoint_wrapper(module, options) return (prim.checkpoint_wrapper(module, options)) end
 function nn.fully_shard(module, options) return (prim.fully_shard(module, options)) end
--- A unit's ranks, for fully_shard: replicate · shard, as a 2-D DeviceMesh. One of the two may be left out.
+-- A unit's ranks, for fully_shard: replicate · shard, as a 2-D DeviceMesh. One of the two may be left out. expert = n takes
+-- n ranks from `shard` for experts (nn.MoE).
 function nn.mesh(options) return (prim.mesh(options)) end
 -- Declares what `--set name=value` may change, and returns the values: { name = default, ... }. A default's type is the
 -- option's. Once a model.

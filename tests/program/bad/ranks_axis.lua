@@ -1,4 +1,4 @@
--- expect: ranks_axis\.lua:8: all_reduce: no axis of the mesh is the string "tensor"; write "world" \(all ranks\), "shard" or "replicate"
+-- expect: ranks_axis\.lua:8: all_reduce: no axis of the mesh is the string "tensor"; write "world" \(all ranks\), "shard", "replicate" or "expert"
 -- args: --world 2
 local nn, optim = require "nn", require "optim"
 local model = nn.module "Net"
