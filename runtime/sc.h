@@ -182,7 +182,7 @@ typedef struct {
 typedef struct { /* offsets of the rank's shard of each state; has[k]: it exists, host[k]: in the host arena */
     const char *path;
     int shard;  /* the axis along which its flat buffers lie in pieces */
-    int expert; /* the axis along which lie other experts, each rank's in flat buffers of their own; -1: none */
+    int expert; /* the axis along which lie other experts, each rank's in flat buffers of their own, + 1; 0: none */
     int64_t shard_numel, frozen_shard_numel;
     sc_dtype dtype, wire, moments;
     uint64_t master, wire_shard, m, v, frozen;

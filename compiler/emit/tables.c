@@ -178,7 +178,7 @@ static void put_units(const Emit *e) {
         const Unit *u = e->g->units.at[i];
         const State *s[] = {u->master, u->wire_shard, u->m, u->v, u->frozen};
         put(e, "    {%s, %d, %d, %lld, %lld, %s, %s, %s,\n        ", quoted(e, u->module->path), u->shard->id,
-            u->expert ? u->expert->id : -1, (long long)(u->numel / u->shard->size),
+            u->expert ? u->expert->id + 1 : 0, (long long)(u->numel / u->shard->size),
             (long long)(u->frozen_numel / u->shard->size), c_dtype(u->dtype), c_dtype(u->wire),
             c_dtype(u->m ? u->m->dtype : FP32));
         for (int k = 0; k < 5; k++) put(e, "0x%llx, ", state_at(e, s[k]));

@@ -41,7 +41,7 @@ static const sc_axis *axis_of(const sc_build *b, const sc_param_info *p) {
 
 static const sc_axis *expert_axis_of(const sc_build *b, const sc_param_info *p) {
     int axis = b->units[p->unit].expert;
-    return axis < 0 ? NULL : &b->axes[axis];
+    return axis ? &b->axes[axis - 1] : NULL;
 }
 
 typedef struct { /* what the flat buffers of a rank's group hold of a parameter: all, or so many of its experts */

@@ -120,7 +120,7 @@ Plan *small_plan(Arena *a) {
     static const Axis shard = {0, "shard", 2, 1}, replicate = {1, "replicate", 1, 2}, world = {2, "world", 2, 1};
     static const Axis *axes[] = {&shard, &replicate, &world};
     static Comm comms[] = {{"shard", &shard, 0}, {"replicate", &replicate, 0}, {"world", &world, 0}};
-    static PlanUnit unit = {"layers.0", 0, &shard, &replicate, 512, FP32, BF16, FP32, FP32, 3, MASTER};
+    static PlanUnit unit = {"layers.0", 0, &shard, &replicate, NULL, 512, FP32, BF16, FP32, FP32, 3, MASTER};
     static LibraryLine line = {"context", 1.5e8, 1e6 / 3, "data sheet"};
     Plan *p = NEW(a, Plan);
     *p = (Plan){.arena = a,

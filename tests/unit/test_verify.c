@@ -285,6 +285,20 @@ Test(verify, mesh) {
     unit.numel = 256;
     expect("update-once", NULL, NULL, "1024 bytes of unit layers.0's parameters are updated, and a rank holds 512");
     setup();
+    lie_along(4, (int[]){2, 2, 4, 2},
+              (int[]){1, 2, 1, 1}); /* on 4 ranks; experts over neighbours, their pieces 2 apart */
+    unit = plan->units[0];
+    unit.shard = plan->axes[1], unit.replicate = plan->axes[0], unit.expert = NULL;
+    plan->world = 4, plan->units = &unit;
+    const Findings *as_replica = verify(plan->arena, plan);
+    static const Axis one = {4, "one", 1, 1};
+    unit.replicate = &one;
+    expect("mesh", NULL, NULL, "layers.0 lies in 2 shards × 1 replicas, in a world of 4 ranks");
+    unit.expert = plan->axes[3];
+    cr_expect_eq(verify(plan->arena, plan)->n, as_replica->n);
+    unit.expert = plan->axes[1];
+    expect("mesh", NULL, NULL, "layers.0 lies in 2 shards × 1 replicas × groups of experts, in a world of 4 ranks");
+    setup();
     for (int g = 0; g < plan->nprograms; g++)
         for (int e = 0; e < plan->programs[g].n; e++) plan->programs[g].events[e].comm = -1;
     expect("mesh", NULL, NULL, "no collective joins the 2 ranks");
