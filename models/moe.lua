@@ -11,6 +11,7 @@ local o = nn.options {
   balance = 0.01,                                          -- of the loss that spreads tokens evenly
   batch = 8, seq = 128, lr = 3e-4, clip = 1.0, moments = nn.choice("fp32", "bf16"),
   precision = nn.choice("fp32", "bf16", "fp16"), recompute = nn.choice("none", "full"),
+  gradients = nn.choice("fp32", "bf16"),                    -- what they are made in; sums are in fp32
 }
 
 local function Linear(inputs, outputs) return nn.Linear(inputs, outputs, { bias = false, init = nn.init.normal(0, 0.02) }) end
@@ -57,7 +58,7 @@ function model:forward(tokens)
   return self.lm_head(self.norm(x)), balance / o.layers
 end
 
-local policy = { mesh = nn.mesh { expert = o.expert }, mp_policy = { param_dtype = o.precision, reduce_dtype = "fp32" } }
+local policy = { mesh = nn.mesh { expert = o.expert }, mp_policy = { param_dtype = o.precision, grad_dtype = o.gradients, reduce_dtype = "fp32" } }
 for _, block in ipairs(model.layers) do
   if o.recompute == "full" then nn.checkpoint_wrapper(block) end
   nn.fully_shard(block, policy)

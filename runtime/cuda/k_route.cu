@@ -96,28 +96,36 @@ struct moving {
     int cols, each, of_weights, limit; /* limit: of slots, or of rows */
 };
 
-/* A warp a row of y. */
-template <class E, int W> __global__ void __launch_bounds__(BLOCK) bring_rows(moving a) {
+/* A warp a token: its row of x is read once and written to the row of each of its slots. Further warps clear the rows
+ * that no slot has, of 32 rows each. */
+template <class E, int W> __global__ void __launch_bounds__(BLOCK) bring_rows(moving a, int64_t tokens) {
     typedef typename E::type type;
-    int64_t row = my_row<WARP>();
-    if (row >= a.rows) return;
-    int slot = a.slots[row];
-    bool there = slot >= 0 && slot < a.limit;
-    float w = there && a.weights ? load_any(a.weights, a.of_weights, slot) : 1;
-    const type *x = (const type *)a.x + (int64_t)(there ? slot / a.each : 0) * a.cols;
-    type *y = (type *)a.y + row * a.cols;
-#pragma unroll 4
-    for (int c = threadIdx.x % WARP * W; c < a.cols; c += WARP * W) {
-        raw<E, W> r;
+    int64_t token = my_row<WARP>();
+    int lane = threadIdx.x % WARP;
+    raw<E, W> r;
+    if (token >= tokens) {
+        int64_t row0 = (token - tokens) * WARP;
+        bool empty = row0 + lane < a.rows && !(a.slots[row0 + lane] >= 0 && a.slots[row0 + lane] < a.limit);
         r.clear();
-        if (there) r.load(x + c);
-        if (there && a.weights) {
-            float v[W];
+        for (unsigned left = __ballot_sync(SC_ALL, empty); left; left &= left - 1)
+            for (int c = lane * W; c < a.cols; c += WARP * W)
+                r.store((type *)a.y + (row0 + __ffs((int)left) - 1) * a.cols + c);
+        return;
+    }
+    for (int c = lane * W; c < a.cols; c += WARP * W) {
+        r.load((const type *)a.x + token * a.cols + c);
+        for (int64_t slot = token * a.each; slot < (token + 1) * a.each; slot++) {
+            int row = a.places[slot];
+            if (row < 0 || row >= a.rows) continue;
+            raw<E, W> y = r;
+            if (a.weights) {
+                float v[W], w = load_any(a.weights, a.of_weights, slot);
 #pragma unroll
-            for (int i = 0; i < W; i++) v[i] = w * r.get(i);
-            r.put(v);
+                for (int i = 0; i < W; i++) v[i] = w * r.get(i);
+                y.put(v);
+            }
+            y.store((type *)a.y + (int64_t)row * a.cols + c);
         }
-        r.store(y + c);
     }
 }
 
@@ -193,8 +201,9 @@ static moving moving_of(const sc_tensor *y, const sc_tensor *x, const sc_tensor 
 SC_KERNEL(dispatch) {
     moving a = moving_of(&k->y, &k->x, &k->places, &k->weights);
     a.slots = (const int32_t *)k->slots.p, a.rows = k->y.shape[0], a.limit = (int)sc_numel(&k->places);
+    int64_t tokens = rows_of(&k->x), warps = tokens + ceil_div(a.rows, WARP);
     with_runs(task, k->x.dtype, wide_enough(&k->x, &k->y), [&](auto e, auto w) {
-        SC_LAUNCH(task, (bring_rows<decltype(e), w.value>), blocks_for(a.rows, BLOCK / WARP), BLOCK, a);
+        SC_LAUNCH(task, (bring_rows<decltype(e), w.value>), blocks_for(warps, BLOCK / WARP), BLOCK, a, tokens);
     });
 }
 

@@ -71,7 +71,9 @@ local function from_experts(self, x, weights, index, experts, first, all)
   if first then index = index - first end
   local capacity = self.capacity and math.ceil(self.capacity * nn.numel(index) / all) or nil
   local counts, order, places = nn.route(index, experts, { capacity = capacity })
-  return nn.combine(self.experts(nn.dispatch(x, order, places), counts), order, places, weights), counts
+  local slots = nn.numel(index)
+  local each = nn.dispatch(nn.reshape(weights, slots, 1), order, nn.reshape(places, slots, 1))
+  return nn.combine(self.experts(nn.dispatch(x, order, places), counts, each), order, places), counts
 end
 
 -- Where experts are spread over the ranks of the axis `expert`, each gets the tokens of all of them, and gives back what its
@@ -104,9 +106,11 @@ local function moe_forward(self, x)
   return y, scores, counts
 end
 
-local function experts_forward(self, rows, counts)
+-- A row's weight multiplies what the second product reads, which is the same as multiplying what it makes: the backward
+-- then needs nothing of what it made.
+local function experts_forward(self, rows, counts, weights)
   local gate, up = nn.chunk(nn.grouped_matmul(rows, nn.transpose(self.gate_up_proj, 1, 2), counts), 2, -1)
-  return nn.grouped_matmul(nn.silu(gate) * up, nn.transpose(self.down_proj, 1, 2), counts)
+  return nn.grouped_matmul(nn.silu(gate) * up * nn.cast(weights, gate), nn.transpose(self.down_proj, 1, 2), counts)
 end
 
 -- The shared expert in two parts, so that a part is there to compute while tokens travel, to other ranks and back.
