@@ -8,9 +8,10 @@ local o = nn.options {
   shared = 0,                                              -- width of an expert that all tokens go to; 0: none
   capacity = 0.0,                                          -- an expert takes at most so many equal shares; 0: all tokens
   expert = 1,                                              -- experts are spread over so many ranks, whole; 1: all on all
+  pieces = 1,                                              -- a layer's experts are so many units, gathered in turn
   balance = 0.01,                                          -- of the loss that spreads tokens evenly
   batch = 8, seq = 128, lr = 3e-4, clip = 1.0, moments = nn.choice("fp32", "bf16"),
-  precision = nn.choice("fp32", "bf16", "fp16"), recompute = nn.choice("none", "full"),
+  precision = nn.choice("fp32", "bf16", "fp16"), recompute = nn.choice("none", "experts", "full"),
   gradients = nn.choice("fp32", "bf16"),                    -- what they are made in; sums are in fp32
 }
 
@@ -35,7 +36,7 @@ local function Block()
   m.post_attention_layernorm = nn.RMSNorm(o.dim, { eps = o.eps })
   m.mlp = nn.MoE(o.dim, o.ffn, {
     experts = o.experts, top = o.top, score = o.score, normalize = o.normalize, scale = o.scale, init = nn.init.normal(0, 0.02),
-    shared = o.shared > 0 and o.shared or nil, capacity = o.capacity > 0 and o.capacity or nil,
+    shared = o.shared > 0 and o.shared or nil, capacity = o.capacity > 0 and o.capacity or nil, pieces = o.pieces,
   })
   function m:forward(x)
     x = x + self.self_attn(self.input_layernorm(x))
@@ -61,6 +62,10 @@ end
 local policy = { mesh = nn.mesh { expert = o.expert }, mp_policy = { param_dtype = o.precision, grad_dtype = o.gradients, reduce_dtype = "fp32" } }
 for _, block in ipairs(model.layers) do
   if o.recompute == "full" then nn.checkpoint_wrapper(block) end
+  for _, experts in ipairs(o.pieces > 1 and block.mlp.experts or { block.mlp.experts }) do
+    if o.recompute == "experts" then nn.checkpoint_wrapper(experts) end
+    if o.pieces > 1 then nn.fully_shard(experts, policy) end
+  end
   nn.fully_shard(block, policy)
 end
 nn.fully_shard(model, policy)

@@ -6,7 +6,7 @@ import json
 import os
 import struct
 
-from harness import ROOT, build, check, corpus, floats, long, must, read_log, read_safetensors, relative, scratch, steps
+from harness import ROOT, build, check, corpus, floats, long, must, read_log, read_safetensors, relative, scratch, steps, write_safetensors
 
 GOLDEN = os.path.join(ROOT, "tests", "golden", "experts")
 STEP, CLOSE = 0.1, 1e-5
@@ -68,6 +68,43 @@ def test_experts_spread_over_ranks():
     train("recomputed", build("moe.lua", world=4, expert=2, moments="bf16", recompute="full", **small), "--steps", "12")
     near("both", "recomputed", 0)
     return "losses of 12 steps within %.0e on 4 ranks, with the experts of a layer on one, two and four of them" % close
+
+
+def test_experts_in_pieces():
+    """A layer's experts as two units and as four, of the same weights: the same losses and, where ranks also share them out, the arena holds one piece at
+    a time; recomputed, the same bits."""
+    small = dict(layers=2, dim=32, heads=2, head_dim=16, ffn=32, batch=1, seq=32, world=2)
+    folder = scratch("pieces")
+    runs = {}
+
+    def train(name, binary, weights):
+        log = os.path.join(folder, name + ".jsonl")
+        must([binary, "--data", corpus(), "--steps", "6", "--lr", "3e-3", "--quiet", "--log", log, "--weights", weights])
+        runs[name] = [s["loss"] for s in steps(read_log(log))]
+
+    def near(name, close):
+        check(all(abs(a / b - 1) <= close for a, b in zip(runs["whole"], runs[name])), "%s: losses %s, of one unit %s" % (name, runs[name], runs["whole"]))
+
+    begin = os.path.join(folder, "begin.safetensors")
+    whole = build("moe.lua", **small)
+    must([whole, "--data", corpus(), "--steps", "1", "--lr", "0", "--seed", "5", "--quiet", "--export", begin])
+    train("whole", whole, begin)
+    weights = read_safetensors(begin)
+    for pieces, more in (2, {}), (4, {}), (2, {"expert": 2}), (2, {"recompute": "experts"}):
+        cut = {}
+        for name, (dtype, shape, blob) in weights.items():
+            head, experts, last = name.partition(".experts.")
+            if not experts:
+                cut[name] = (dtype, shape, blob)
+            for i in range(pieces if experts else 0):
+                n = len(blob) // pieces
+                cut["%s.experts.%d.%s" % (head, i, last)] = (dtype, [shape[0] // pieces, *shape[1:]], blob[i * n:(i + 1) * n])
+        path, name = os.path.join(folder, "cut.safetensors"), "%d pieces %s" % (pieces, more)
+        write_safetensors(path, cut)
+        train(name, build("moe.lua", pieces=pieces, **more, **small), path)
+        near(name, 2e-5)
+    check(runs["2 pieces {}"] == runs["2 pieces {'recompute': 'experts'}"], "recompute changes bits")
+    return "losses of 6 steps: %s" % runs["whole"][-1]
 
 
 def test_a_decoder_of_experts_trains():

@@ -65,15 +65,21 @@ local function choose(self, x)
   return weights * self.scale, index, scores
 end
 
--- What x's tokens get from this rank's `experts`, those from number `first` on of `all`; and how many tokens each got. An
--- index that is none of theirs has no row.
-local function from_experts(self, x, weights, index, experts, first, all)
-  if first then index = index - first end
-  local capacity = self.capacity and math.ceil(self.capacity * nn.numel(index) / all) or nil
-  local counts, order, places = nn.route(index, experts, { capacity = capacity })
+-- What tokens x [...,width] get from the experts that this module holds on this rank, given which of `all` experts they go
+-- to: an index that is none of these has no row. A row's weight multiplies what the second product reads, which is the
+-- same as multiplying what it makes: the backward then needs nothing of what it made. Also how many tokens each got.
+local function experts_forward(self, x, weights, index)
+  local experts, first = self.gate_up_proj:size(0), self.first
+  if experts < self.count then first = nn.rank_slice(nn.arange(nn.ranks "expert"), "expert") * experts + first end
+  if experts < self.all then index = index - first end
   local slots = nn.numel(index)
-  local each = nn.dispatch(nn.reshape(weights, slots, 1), order, nn.reshape(places, slots, 1))
-  return nn.combine(self.experts(nn.dispatch(x, order, places), counts, each), order, places), counts
+  local capacity = self.capacity and math.ceil(self.capacity * slots / self.all) or nil
+  local counts, order, places = nn.route(index, experts, { capacity = capacity })
+  local of_row = nn.dispatch(nn.reshape(weights, slots, 1), order, nn.reshape(places, slots, 1))
+  local rows = nn.dispatch(x, order, places)
+  local gate, up = nn.chunk(nn.grouped_matmul(rows, nn.transpose(self.gate_up_proj, 1, 2), counts), 2, -1)
+  rows = nn.grouped_matmul(nn.silu(gate) * up * nn.cast(of_row, gate), nn.transpose(self.down_proj, 1, 2), counts)
+  return nn.combine(rows, order, places), counts
 end
 
 -- Where experts are spread over the ranks of the axis `expert`, each gets the tokens of all of them, and gives back what its
@@ -84,33 +90,25 @@ local function everyones(x)
 end
 
 local function moe_forward(self, x)
-  local experts, all = self.experts.gate_up_proj:size(0), self.count
-  local spread = experts < all
-  local tokens, first = x, nil
-  if spread then
-    tokens, first = everyones(x), nn.rank_slice(nn.arange(nn.ranks "expert"), "expert") * experts
-  end
-  local weights, index, scores = choose(self, x)
+  local pieces = self.pieces > 1 and self.experts or { self.experts }
+  local spread = pieces[1].gate_up_proj:size(0) < pieces[1].count
+  local tokens = spread and everyones(x) or x
+  local own_weights, own_index, scores = choose(self, x)
+  local weights, index = own_weights, own_index
+  if spread then weights, index = everyones(weights), everyones(index) end
   local hidden = self.shared and self.shared(x)
   local y, counts
-  if spread then
-    y = from_experts(self, tokens, everyones(weights), everyones(index), experts, first, all)
-    y, counts = nn.reshape(nn.reduce_scatter(y, "expert"), x.shape), nn.bincount(index, all)
-  else
-    y, counts = from_experts(self, x, weights, index, experts, nil, all)
+  for i, experts in ipairs(pieces) do
+    local more, got = experts(tokens, weights, index)
+    y, counts = i > 1 and y + more or more, got
   end
+  if spread then y = nn.reshape(nn.reduce_scatter(y, "expert"), x.shape) end
+  if spread or self.pieces > 1 then counts = nn.route(own_index, pieces[1].all) end
   if self.shared then
     local said = self.shared(nil, hidden)
     y = y + (self.shared_gate and nn.sigmoid(self.shared_gate(x)) * said or said)
   end
   return y, scores, counts
-end
-
--- A row's weight multiplies what the second product reads, which is the same as multiplying what it makes: the backward
--- then needs nothing of what it made.
-local function experts_forward(self, rows, counts, weights)
-  local gate, up = nn.chunk(nn.grouped_matmul(rows, nn.transpose(self.gate_up_proj, 1, 2), counts), 2, -1)
-  return nn.grouped_matmul(nn.silu(gate) * up * nn.cast(weights, gate), nn.transpose(self.down_proj, 1, 2), counts)
 end
 
 -- The shared expert in two parts, so that a part is there to compute while tokens travel, to other ranks and back.
@@ -125,15 +123,17 @@ end
 -- correction: false; true adds a buffer [experts] to the scores by which experts are chosen. groups, kept_groups: only
 -- experts of the groups are chosen whose two best scores add up to most. capacity: an expert takes at most so many
 -- times an equal share of the tokens, in their order. A mesh { expert = n } of the unit spreads the experts over n ranks:
--- each has whole experts, and gets the tokens of the others. shared: the hidden size of an expert that all tokens go to;
+-- each has whole experts, and gets the tokens of the others. pieces: 1; of n, m.experts is a list of n modules of as many
+-- experts each, so that each can be a unit, gathered while another computes; their parameters are experts.0.gate_up_proj
+-- and so on. shared: the hidden size of an expert that all tokens go to;
 -- shared_gate: true, times the sigmoid of a number a token. Parameters have transformers' names: gate.weight,
 -- experts.gate_up_proj [experts,2 hidden,width], experts.down_proj [experts,width,hidden].
 function nn.MoE(width, hidden, options)
   local o = table_of(options)
-  check_keys("nn.MoE", o, "experts top score normalize scale correction groups kept_groups capacity shared shared_gate init dtype")
+  check_keys("nn.MoE", o, "experts top score normalize scale correction groups kept_groups capacity pieces shared shared_gate init dtype")
   local m = prim.module("MoE", ("nn.MoE(%d, %d)"):format(need_size("nn.MoE", "the width", width), need_size("nn.MoE", "the hidden size", hidden)))
   local experts = need_size("nn.MoE", "experts", o.experts)
-  m.count, m.top = experts, need_size("nn.MoE", "top", o.top)
+  m.top = need_size("nn.MoE", "top", o.top)
   m.score = o.score == nil and "softmax" or o.score
   if m.score ~= "softmax" and m.score ~= "sigmoid" and m.score ~= "chosen" then
     fail(nil, 'nn.MoE: score must be "softmax", "sigmoid" or "chosen", not %s', prim.describe(o.score))
@@ -141,7 +141,6 @@ function nn.MoE(width, hidden, options)
   if m.top > experts then fail(nil, "nn.MoE: top = %d of %d experts", m.top, experts) end
   m.normalize = prim.need_boolean("nn.MoE", "normalize", o.normalize, m.score ~= "chosen")
   m.scale = o.scale == nil and 1 or prim.need_positive("nn.MoE", "scale", o.scale)
-  m.capacity = o.capacity and prim.need_positive("nn.MoE", "capacity", o.capacity) or false
   m.groups, m.kept_groups = false, false
   if o.groups then
     m.groups, m.kept_groups = need_size("nn.MoE", "groups", o.groups), need_size("nn.MoE", "kept_groups", o.kept_groups)
@@ -150,13 +149,21 @@ function nn.MoE(width, hidden, options)
     end
   end
   local function linear(inputs, outputs) return nn.Linear(inputs, outputs, { bias = false, dtype = o.dtype }) end
-  local function matrices(outputs, inputs)
-    local bound = 1 / math.sqrt(inputs)
-    return nn.parameter({ experts, outputs, inputs }, { init = o.init or nn.init.uniform(-bound, bound), dtype = o.dtype, experts = true })
+  m.pieces = o.pieces == nil and 1 or need_size("nn.MoE", "pieces", o.pieces)
+  if experts % m.pieces ~= 0 then fail(nil, "nn.MoE: %d experts have no %d equal pieces", experts, m.pieces) end
+  local function piece(number)
+    local e = prim.module("Experts", "nn.MoE")
+    e.count, e.all, e.first = experts // m.pieces, experts, number * (experts // m.pieces)
+    e.capacity = o.capacity and prim.need_positive("nn.MoE", "capacity", o.capacity) or false
+    local function matrices(outputs, inputs)
+      local bound = 1 / math.sqrt(inputs)
+      return nn.parameter({ e.count, outputs, inputs }, { init = o.init or nn.init.uniform(-bound, bound), dtype = o.dtype, experts = true })
+    end
+    e.gate_up_proj, e.down_proj, e.forward = matrices(2 * hidden, width), matrices(width, hidden), experts_forward
+    return e
   end
-  m.gate = linear(width, experts)
-  m.experts = prim.module("Experts", "nn.MoE")
-  m.experts.gate_up_proj, m.experts.down_proj, m.experts.forward = matrices(2 * hidden, width), matrices(width, hidden), experts_forward
+  m.gate, m.experts = linear(width, experts), m.pieces == 1 and piece(0) or nn.list {}
+  for i = 1, m.pieces > 1 and m.pieces or 0 do m.experts[i] = piece(i - 1) end
   m.correction = prim.need_boolean("nn.MoE", "correction", o.correction, false) and nn.buffer({ experts })
   m.shared, m.shared_gate = false, false
   if o.shared then
