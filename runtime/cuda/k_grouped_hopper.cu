@@ -82,12 +82,26 @@ SC_DEVICE void find_groups(const product &p, int *rows_at, int *tiles_at, int la
     }
 }
 
+/* All threads of a block: the groups, those of most rows first. */
+SC_DEVICE void sort_groups(const product &p, const int *rows_at, int *order) {
+    for (int g = threadIdx.x; g < p.groups; g += THREADS) {
+        int n = rows_at[g + 1] - rows_at[g], before = 0;
+        for (int h = 0; h < p.groups; h++) {
+            int other = rows_at[h + 1] - rows_at[h];
+            before += other > n || (other == n && h < g);
+        }
+        order[before] = g;
+    }
+}
+
 /* The t-th pair of tiles, of which `rank` has one; blocks < 0: there is none. Down a group's rows, then to the right,
- * so that what is worked on at one time shares columns of b. */
+ * so that what is worked on at one time shares columns of b. Over rows a tile of a group takes as long as the group has
+ * rows: tiles_at has the groups' order, the longest first, so that the blocks are done at about the same time. */
 template <int OVER> SC_DEVICE tile tile_at(const product &p, const int *rows_at, const int *tiles_at, int t, int rank) {
     if (OVER) {
         int each = p.down * p.across, g = t / each, v = t - g * each, column = v / p.down;
         if (g >= p.groups) return {0, 0, 0, 0, 0, -1};
+        g = tiles_at[g];
         int first = rows_at[g], n = rows_at[g + 1] - first;
         return {g, ((v - column * p.down) * PAIR + rank) * ROWS, p.m, column * COLUMNS, first, (n + DEPTH - 1) / DEPTH};
     }
@@ -252,6 +266,8 @@ static __global__ void __launch_bounds__(THREADS, 1) multiply(const __grid_const
     }
     if (warp == 1) find_groups(p, rows_at, tiles_at, threadIdx.x % 32);
     __syncthreads();
+    if (OVER) sort_groups(p, rows_at, tiles_at);
+    if (OVER) __syncthreads();
     cluster_sync();
     if (warp < 4) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");

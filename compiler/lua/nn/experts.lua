@@ -8,12 +8,14 @@ local need_tensor, need_size, beside = prim.need_tensor, prim.need_size, prim.in
 -- Sorts the elements of index int32 [...,k], each the group (0 to groups - 1) of a slot. Rows are slots in the order of
 -- their groups, those of one group as they stand. Three int32 tensors: counts [groups] of rows; slots [rows], the slot of
 -- each row; places [...,k], the row of each slot. capacity: a group has rows for so many of its first slots, the others
--- have none (their place is -1); nil: for all.
+-- have none (their place is -1); nil: for all. expected: so many rows are likely taken, where index holds groups that are
+-- none of these, too; predicted times follow it, numbers do not.
 function nn.route(index, groups, options)
   local o = table_of(options)
-  check_keys("nn.route", o, "capacity")
+  check_keys("nn.route", o, "capacity expected")
   return op("route", { index = need_tensor("route", index), groups = need_size("route", "groups", groups),
-                       capacity = o.capacity and need_size("route", "capacity", o.capacity) or 0 })
+                       capacity = o.capacity and need_size("route", "capacity", o.capacity) or 0,
+                       expected = o.expected and need_size("route", "expected", o.expected) or 0 })
 end
 
 -- x [...,size] as rows of groups [rows,size], with what nn.route gives: for each slot its row of x, times its weight where
@@ -74,7 +76,7 @@ local function experts_forward(self, x, weights, index)
   if experts < self.all then index = index - first end
   local slots = nn.numel(index)
   local capacity = self.capacity and math.ceil(self.capacity * slots / self.all) or nil
-  local counts, order, places = nn.route(index, experts, { capacity = capacity })
+  local counts, order, places = nn.route(index, experts, { capacity = capacity, expected = math.max(1, slots * experts // self.all) })
   local of_row = nn.dispatch(nn.reshape(weights, slots, 1), order, nn.reshape(places, slots, 1))
   local rows = nn.dispatch(x, order, places)
   local gate, up = nn.chunk(nn.grouped_matmul(rows, nn.transpose(self.gate_up_proj, 1, 2), counts), 2, -1)
