@@ -191,10 +191,20 @@ static void add_results(Inside *in, const PlanProgram *p, const char *block, con
     }
 }
 
-static void add_reads(Inside *in, const Op *op, Work *w) {
+/* A fused group keeps what one of its ops makes for another where the backward reads it. */
+static bool makes(const Op *group, const Value *v) {
+    bool found = false;
+    for (int b = 0; b < group->nbody; b++)
+        for (int i = 0; i < group->body[b]->nout; i++) found |= group->body[b]->out[i] == v;
+    return found;
+}
+
+/* What op, which is `group` or one of its ops, reads from outside of the group. */
+static void add_reads(Inside *in, const Op *group, const Op *op, Work *w) {
     for (int i = 0; i < op->nin && w->nreads < MAX_IN * 2; i++) {
         if (!op->in[i]) continue;
         const Value *v = value_root(op->in[i]);
+        if (makes(group, v)) continue;
         int index = value_index(in, v);
         bool made = v->def && v->def->phase == FORWARD && !v->state && !v->param && purpose_pinned(v->def->purpose);
         if (index < 0 && made && in->nvalues < MOST_VALUES) {
@@ -216,8 +226,8 @@ static bool look_inside(Inside *in, const PlanProgram *p, const char *block, int
         if (in->nsteps == MOST_STEPS) return false;
         Step *s = &in->steps[in->nsteps];
         *s = (Step){.whole.us = ev->duration_us, .kept = -1};
-        for (int b = 0; b < op->nbody; b++) add_reads(in, op->body[b], &s->whole);
-        add_reads(in, op, &s->whole);
+        for (int b = 0; b < op->nbody; b++) add_reads(in, op, op->body[b], &s->whole);
+        add_reads(in, op, op, &s->whole);
         for (int b = 0; b < op->nbody; b++) add_results(in, p, block, op->body[b], in->nsteps);
         if (!op->nbody) add_results(in, p, block, op, in->nsteps);
         Op second;
@@ -226,7 +236,7 @@ static bool look_inside(Inside *in, const PlanProgram *p, const char *block, int
             double bytes = op_info[second.kind].cost(&second).bytes;
             s->second.us = bytes / in->d->memory_bandwidth * 1e6 + in->d->launch_us;
             s->kept = value_index(in, between);
-            add_reads(in, &second, &s->second);
+            add_reads(in, op, &second, &s->second);
         }
         in->nsteps++;
     }
