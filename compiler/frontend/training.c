@@ -350,6 +350,7 @@ static int prim_log_metric(lua_State *L) {
     if (value_numel(v) != 1)
         trace_fail(L, NULL, "nn.log_metric: '%s' is %s; log one number: reduce it with nn.mean or nn.sum", name,
                    value_str(f->arena, v));
+    trace_refuse_in_assign(L, "nn.log_metric");
     if (f->sampling) return 0;
     const Training *training = f->g->training;
     int slot = 2;
@@ -607,6 +608,7 @@ static int traces(lua_State *L) { /* protected */
     g->metrics_state = state_new(g, S_METRICS, "metrics", FP32, SC_METRICS, NULL);
     if (g->training->scaler) g->scaler_state = state_new(g, S_SCALER, "loss scale", FP32, 4, NULL);
     g->train = trace_loss(f, table, "train", true);
+    assign_trace(f);
     g->eval = trace_loss(f, table, "eval", false);
     trace_sample(f, table);
     describe_integers(f);

@@ -201,6 +201,7 @@ typedef enum {
     S_METRICS,
     S_STEP,
     S_SCALER,
+    S_ASSIGN,
     N_STATE_CLASSES
 } StateClass;
 struct State {
@@ -211,7 +212,7 @@ struct State {
     int64_t numel;
     bool on_host;
     Unit *unit;
-    Param *param; /* buffers */
+    Param *param; /* of a buffer, and of what nn.assign keeps for one */
     Value *value; /* the value that stands for it, in every program */
 };
 
@@ -305,6 +306,7 @@ struct Graph {
     int ngroups;            /* fused kernels */
     State *record, *metrics_state, *step_state, *scaler_state;
     Program *train, *eval, *sample; /* as traced; lower turns them into programs[] */
+    Program *assign;                /* what ends the training step, behind the optimizer; NULL: nothing does */
 };
 
 Graph *graph_new(Arena *a);

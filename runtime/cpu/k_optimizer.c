@@ -14,11 +14,6 @@
  * words for these. */
 enum { PIECE = 256 };
 
-/* Gradients are not finite: the step leaves everything as it was. */
-static bool skips(const sc_tensor *coefficient) {
-    return sc_numel(coefficient) > 1 && sc_get(coefficient, 1) != 0;
-}
-
 typedef struct { /* one piece of a segment, within the slice */
     int64_t at, n;
     uint64_t key, element; /* for moments of bf16: its parameter, and which element of it comes first */
@@ -70,7 +65,7 @@ SPECIALIZED void update_piece(const sc_task *task, const sc_operands *o, sc_rule
  * wire shard what it is, the master in its dtype; written all the same: where state streams through the device, what
  * lies there now is not what goes back. */
 SPECIALIZED void update(const sc_task *task, const sc_operands o, sc_rule rule) {
-    bool skip = skips(&o.coefficient), keyed = rounds(&o);
+    bool skip = sc_skips(&o.coefficient), keyed = rounds(&o);
     if (skip && !o.wire.p) return;
     int64_t first = o.slice * task->coord[o.axis].at, t = o.step.p ? *(const int64_t *)o.step.p : 0;
     sc_range mine = sc_share(task, o.slice, SC_CHUNK);
@@ -100,7 +95,7 @@ SC_KERNEL(adam) {
 }
 
 SC_KERNEL(count_step) {
-    if (task->part == 0 && !(k->coefficient.p && skips(&k->coefficient))) *(int64_t *)k->step.p += 1;
+    if (task->part == 0 && !sc_skips(&k->coefficient)) *(int64_t *)k->step.p += 1;
 }
 
 SC_KERNEL(sum_squares) {

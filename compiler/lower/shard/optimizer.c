@@ -123,7 +123,7 @@ static void update(Making *c, Unit *u, Value *grad, Value *coefficient, int pos)
 
 /* Without clipping, an update waits for nothing but its unit's gradient and the last use of its parameters. With a loss
  * scale, all updates wait until every gradient is known to be finite. */
-void shard_optimizer(Making *c) {
+Value *shard_optimizer(Making *c) {
     Graph *g = c->g;
     const GradScaler *scaler = g->training->scaler;
     int end = c->p->ops.n;
@@ -147,4 +147,5 @@ void shard_optimizer(Making *c) {
         update(c, g->units.at[i], use->kept_grad, one ? one : coefficient, one ? early : end);
     }
     if (scaler) edit_before(c->edit, end, shard_scale_update(g, coefficient));
+    return coefficient;
 }
