@@ -52,7 +52,7 @@ local function within_groups(choice, groups, kept)
 end
 
 -- Which experts each of x [...,width] goes to, and with which weights: weights fp32 and index int32 [...,top], and the
--- scores of all experts, fp32 [...,experts].
+-- scores and logits of all experts, fp32 [...,experts].
 local function choose(self, x)
   local logits = nn.cast(self.gate(x), "fp32")
   local scores = self.score == "sigmoid" and nn.sigmoid(logits) or self.score == "softmax" and nn.softmax(logits) or logits
@@ -62,21 +62,26 @@ local function choose(self, x)
   if self.correction then weights = nn.gather(scores, -1, index) end
   if self.score == "chosen" then weights = nn.softmax(weights) end
   if self.normalize then weights = weights / (nn.sum(weights, -1, true) + (self.score == "sigmoid" and 1e-20 or 0)) end
-  return weights * self.scale, index, scores
+  return weights * self.scale, index, scores, logits
 end
 
 local function moe_forward(self, x)
-  local weights, index, scores = choose(self, x)
+  local weights, index, scores, logits = choose(self, x)
   local slots = nn.numel(index)
   local experts = prim.size(scores, -1)
   local capacity = self.capacity and math.ceil(self.capacity * slots / experts) or nil
   local counts, order, places = nn.route(index, experts, { capacity = capacity })
+  if self.balance_rate then
+    nn.assign(self.correction, capacity and nn.bincount(index, experts) or counts, { reduce = "sum", update = function(old, chosen)
+      return old + self.balance_rate * nn.sign(nn.mean(chosen) - chosen)
+    end })
+  end
   local y = nn.combine(self.experts(nn.dispatch(x, order, places), counts), order, places, weights)
   if self.shared then
     local all = self.shared(x)
     y = y + (self.shared_gate and nn.sigmoid(self.shared_gate(x)) * all or all)
   end
-  return y, scores, counts
+  return y, scores, counts, logits
 end
 
 local function experts_forward(self, rows, counts)
@@ -89,17 +94,19 @@ local function shared_forward(self, x)
 end
 
 -- A layer of experts, each down(silu(gate x) up x) of `hidden` elements; every token goes to `top` of them, and none is
--- dropped. moe(x) of x [...,width] gives y [...,width], the scores of all experts fp32 [...,experts] and how many
--- tokens each got, int32 [experts]. score: of the router's logits "softmax" (the default), "sigmoid", or "chosen", the
+-- dropped. moe(x) of x [...,width] gives y [...,width], the scores of all experts fp32 [...,experts], how many
+-- tokens each got, int32 [experts], and the router's logits fp32 [...,experts]. score: of the router's logits "softmax" (the default), "sigmoid", or "chosen", the
 -- softmax over the chosen ones. normalize: true, the weights of a token add up to 1. scale: 1, times the weights.
--- correction: false; true adds a buffer [experts] to the scores by which experts are chosen. groups, kept_groups: only
+-- correction: false; true adds a buffer [experts] to the scores by which experts are chosen. balance_rate: nil; after each
+-- step the correction of experts that fewer tokens chose than the mean grows by it, that of others falls (DeepSeek-V3's
+-- balance without a loss). groups, kept_groups: only
 -- experts of the groups are chosen whose two best scores add up to most. capacity: an expert takes at most so many
 -- times an equal share of the tokens, in their order. shared: the hidden size of an expert that all tokens go to;
 -- shared_gate: true, times the sigmoid of a number a token. Parameters have transformers' names: gate.weight,
 -- experts.gate_up_proj [experts,2 hidden,width], experts.down_proj [experts,width,hidden].
 function nn.MoE(width, hidden, options)
   local o = table_of(options)
-  check_keys("nn.MoE", o, "experts top score normalize scale correction groups kept_groups capacity shared shared_gate init dtype")
+  check_keys("nn.MoE", o, "experts top score normalize scale correction groups kept_groups capacity shared shared_gate balance_rate init dtype")
   local m = prim.module("MoE", ("nn.MoE(%d, %d)"):format(need_size("nn.MoE", "the width", width), need_size("nn.MoE", "the hidden size", hidden)))
   local experts = need_size("nn.MoE", "experts", o.experts)
   m.top = need_size("nn.MoE", "top", o.top)
@@ -127,6 +134,8 @@ function nn.MoE(width, hidden, options)
   m.experts = prim.module("Experts", "nn.MoE")
   m.experts.gate_up_proj, m.experts.down_proj, m.experts.forward = matrices(2 * hidden, width), matrices(width, hidden), experts_forward
   m.correction = prim.need_boolean("nn.MoE", "correction", o.correction, false) and nn.buffer({ experts })
+  m.balance_rate = o.balance_rate ~= nil and prim.need_positive("nn.MoE", "balance_rate", o.balance_rate) or false
+  if m.balance_rate and not m.correction then fail("add correction = true", "nn.MoE: balance_rate changes the correction, and there is none") end
   m.shared, m.shared_gate = false, false
   if o.shared then
     local size = need_size("nn.MoE", "shared", o.shared)
@@ -146,4 +155,11 @@ function nn.balance_loss(scores, counts)
   local tokens = nn.numel(scores) // experts
   local rows = nn.reshape(scores, tokens, experts)
   return nn.sum(nn.mean(rows, 0) * nn.cast(need_tensor("balance_loss", counts), "fp32")) * (experts / tokens)
+end
+
+-- The mean over tokens of the square of logsumexp(logits), which keeps a router's logits small (ST-MoE). logits
+-- [...,experts] are nn.MoE's fourth result.
+function nn.router_z_loss(logits)
+  local z = nn.logsumexp(need_tensor("router_z_loss", logits), -1)
+  return nn.mean(z * z)
 end
