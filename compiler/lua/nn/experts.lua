@@ -29,12 +29,13 @@ function nn.combine(x, slots, places, weights)
 end
 
 -- x [rows,in] · w [groups,in,out], each row times the matrix of its group: [rows,out]. counts [groups] are nn.route's. A
--- transposed view of w is read in place.
-function nn.grouped_matmul(x, w, counts)
+-- transposed view of w is read in place. bias [groups,out]: added to the rows of its group.
+function nn.grouped_matmul(x, w, counts, bias)
   need_tensor("grouped_matmul", x)
   if need_tensor("grouped_matmul", w).ndim ~= 3 then fail(nil, "grouped_matmul: w must be [groups,in,out], not %s", tostring(w)) end
   local b, swapped = prim.untransposed(w)
-  return (op("grouped_matmul", { a = x, b = beside(x, b), counts = need_tensor("grouped_matmul", counts), trans_b = swapped }))
+  return (op("grouped_matmul", { a = x, b = beside(x, b), counts = need_tensor("grouped_matmul", counts),
+                                bias = beside(x, bias or nil), trans_b = swapped }))
 end
 
 -- ── a layer of experts ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -84,9 +85,17 @@ local function moe_forward(self, x)
   return y, scores, counts, logits
 end
 
+local function swiglu(gate, up) return nn.silu(gate) * up end
+
 local function experts_forward(self, rows, counts)
-  local gate, up = nn.chunk(nn.grouped_matmul(rows, nn.transpose(self.gate_up_proj, 1, 2), counts), 2, -1)
-  return nn.grouped_matmul(nn.silu(gate) * up, nn.transpose(self.down_proj, 1, 2), counts)
+  local function matrix(w) return self.transposed and w or nn.transpose(w, 1, 2) end
+  local both, gate, up = nn.grouped_matmul(rows, matrix(self.gate_up_proj), counts, self.gate_up_proj_bias), nil, nil
+  if self.interleaved then
+    gate, up = nn.unbind(nn.unflatten(both, -1, { prim.size(both, -1) // 2, 2 }), -1)
+  else
+    gate, up = nn.chunk(both, 2, -1)
+  end
+  return nn.grouped_matmul(self.activation(gate, up), matrix(self.down_proj), counts, self.down_proj_bias)
 end
 
 local function shared_forward(self, x)
@@ -103,10 +112,13 @@ end
 -- experts of the groups are chosen whose two best scores add up to most. capacity: an expert takes at most so many
 -- times an equal share of the tokens, in their order. shared: the hidden size of an expert that all tokens go to;
 -- shared_gate: true, times the sigmoid of a number a token. Parameters have transformers' names: gate.weight,
--- experts.gate_up_proj [experts,2 hidden,width], experts.down_proj [experts,width,hidden].
+-- experts.gate_up_proj [experts,2 hidden,width], experts.down_proj [experts,width,hidden]. bias: true adds gate.bias,
+-- experts.gate_up_proj_bias and experts.down_proj_bias. activation = function(gate, up) in place of silu(gate) up.
+-- interleaved: true, gate and up take turns. transposed: true, matrices are [experts,width,2 hidden] and
+-- [experts,hidden,width]. GPT-OSS has all of these, with the activation nn.clamped_swiglu and score = "chosen".
 function nn.MoE(width, hidden, options)
   local o = table_of(options)
-  check_keys("nn.MoE", o, "experts top score normalize scale correction groups kept_groups capacity shared shared_gate balance_rate init dtype")
+  check_keys("nn.MoE", o, "experts top score normalize scale correction groups kept_groups capacity shared shared_gate balance_rate bias activation interleaved transposed init dtype")
   local m = prim.module("MoE", ("nn.MoE(%d, %d)"):format(need_size("nn.MoE", "the width", width), need_size("nn.MoE", "the hidden size", hidden)))
   local experts = need_size("nn.MoE", "experts", o.experts)
   m.top = need_size("nn.MoE", "top", o.top)
@@ -126,13 +138,21 @@ function nn.MoE(width, hidden, options)
     end
   end
   local function linear(inputs, outputs) return nn.Linear(inputs, outputs, { bias = false, dtype = o.dtype }) end
-  local function matrices(outputs, inputs)
+  local bias, e = prim.need_boolean("nn.MoE", "bias", o.bias, false), prim.module("Experts", "nn.MoE")
+  e.interleaved = prim.need_boolean("nn.MoE", "interleaved", o.interleaved, false)
+  e.transposed = prim.need_boolean("nn.MoE", "transposed", o.transposed, false)
+  e.activation = o.activation == nil and swiglu or o.activation
+  if type(e.activation) ~= "function" then fail(nil, "nn.MoE: activation must be a function(gate, up), not %s", prim.describe(o.activation)) end
+  local function parts(outputs, inputs)
     local bound = 1 / math.sqrt(inputs)
-    return nn.parameter({ experts, outputs, inputs }, { init = o.init or nn.init.uniform(-bound, bound), dtype = o.dtype })
+    local init = { init = o.init or nn.init.uniform(-bound, bound), dtype = o.dtype }
+    local shape = e.transposed and { experts, inputs, outputs } or { experts, outputs, inputs }
+    return nn.parameter(shape, init), bias and nn.parameter({ experts, outputs }, { dtype = o.dtype })
   end
-  m.gate = linear(width, experts)
-  m.experts = prim.module("Experts", "nn.MoE")
-  m.experts.gate_up_proj, m.experts.down_proj, m.experts.forward = matrices(2 * hidden, width), matrices(width, hidden), experts_forward
+  m.gate, m.experts = nn.Linear(width, experts, { bias = bias, dtype = o.dtype }), e
+  e.gate_up_proj, e.gate_up_proj_bias = parts(2 * hidden, width)
+  e.down_proj, e.down_proj_bias = parts(width, hidden)
+  e.forward = experts_forward
   m.correction = prim.need_boolean("nn.MoE", "correction", o.correction, false) and nn.buffer({ experts })
   m.balance_rate = o.balance_rate ~= nil and prim.need_positive("nn.MoE", "balance_rate", o.balance_rate) or false
   if m.balance_rate and not m.correction then fail("add correction = true", "nn.MoE: balance_rate changes the correction, and there is none") end
@@ -162,4 +182,13 @@ end
 function nn.router_z_loss(logits)
   local z = nn.logsumexp(need_tensor("router_z_loss", logits), -1)
   return nn.mean(z * z)
+end
+
+-- (up + 1) gate sigmoid(alpha gate), gate at most `limit`, up from -limit to limit: the experts' activation of GPT-OSS.
+-- limit: 7, alpha: 1.702.
+function nn.clamped_swiglu(gate, up, limit, alpha)
+  limit = limit == nil and 7 or prim.need_positive("clamped_swiglu", "limit", limit)
+  alpha = alpha == nil and 1.702 or prim.need_positive("clamped_swiglu", "alpha", alpha)
+  gate, up = nn.clamp(need_tensor("clamped_swiglu", gate), nil, limit), nn.clamp(need_tensor("clamped_swiglu", up), -limit, limit)
+  return (up + 1) * (gate * nn.sigmoid(gate * alpha))
 end
