@@ -202,6 +202,7 @@ typedef enum {
     S_STEP,
     S_SCALER,
     S_ASSIGN,
+    S_AVERAGE,
     N_STATE_CLASSES
 } StateClass;
 struct State {
@@ -242,6 +243,7 @@ struct Unit {
     Dtype grad_dtype, reduce; /* of a rank's gradients (the policy's where it can be), of what reduce makes of them */
     Dtype sum;                /* of their sum over microbatches, reduced or not */
     State *master, *wire_shard, *m, *v, *grad; /* wire_shard: what gathers read; the master itself where that serves */
+    State *average;                            /* of the master over steps; NULL: none */
     State *whole_grad;                         /* unreduced sum over microbatches */
     State *frozen, *frozen_wire;
     State *gathered[2]; /* trainable, frozen: stay gathered over microbatches; NULL: do not */

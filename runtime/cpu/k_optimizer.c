@@ -1,4 +1,4 @@
-/* The optimizers, count_step, sum_squares, clip_coefficient: on this rank's slice of a unit's flat buffer.
+/* The optimizers, ema, count_step, sum_squares, clip_coefficient: on this rank's slice of a unit's flat buffer.
  * Relies on: kernel.h, sc_optimizer.h (update rules, rounding); learning rates and coefficients in the record.
  * Relied on by: generated code.
  *
@@ -92,6 +92,21 @@ SC_KERNEL(sgd) {
 
 SC_KERNEL(adam) {
     update(task, sc_adam_operands(k), sc_adam);
+}
+
+SC_KERNEL(ema) {
+    real buffer[SC_CHUNK], average[SC_CHUNK];
+    bool first = *(const int64_t *)k->step.p <= 1;
+    real weight = (real)(1 - k->decay);
+    sc_range mine = sc_share(task, sc_numel(&k->average), SC_CHUNK);
+    if (sc_skips(&k->coefficient)) return;
+    for (int64_t i = mine.begin; i < mine.end; i += SC_CHUNK) {
+        int64_t n = sc_min(SC_CHUNK, mine.end - i);
+        const real *p = sc_in(&k->master, i, n, buffer);
+        sc_load(average, &k->average, i, 1, n);
+        for (int64_t j = 0; j < n; j++) average[j] = sc_ema(average[j], p[j], weight, first);
+        sc_store(&k->average, i, 1, n, average);
+    }
 }
 
 SC_KERNEL(count_step) {

@@ -109,4 +109,5 @@ void lower_shard(Graph *g) {
     }
     if (g->eval) eval(g);
     if (g->sample) sample(g);
+    shard_swap_program(g);
 }

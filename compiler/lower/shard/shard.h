@@ -115,5 +115,6 @@ Value *shard_gather_extended(Making *c, Unit *u, Value *shard, bool frozen, cons
 /* ── init.c ───────────────────────────────────────────────────────────────────────────────────────────────── */
 void shard_init_program(Graph *g);
 void shard_start_program(Graph *g);
+void shard_swap_program(Graph *g); /* where weights have an average */
 
 #endif
