@@ -51,14 +51,15 @@ static void after(const char *pass, const char *last, Graph *g, const Device *d,
     record(last ? last : pass, g, d, o);
     if (!o->quick) graph_check(g, pass);
     if (!o->dump_after || strcmp(o->dump_after, pass)) return;
-    const Program *traced[] = {g->train, g->eval, g->sample};
-    for (int i = 0; i < 3 && !g->programs.n; i++)
+    const Program *traced[] = {g->train, g->assign, g->eval, g->sample};
+    for (int i = 0; i < 4 && !g->programs.n; i++)
         if (traced[i]) program_dump(stdout, g, traced[i]);
     for (int i = 0; i < g->programs.n; i++) program_dump(stdout, g, g->programs.at[i]);
 }
 
 static void each_traced(Graph *g, void (*pass)(Graph *, Program *)) {
     pass(g, g->train);
+    if (g->assign) pass(g, g->assign);
     if (g->eval) pass(g, g->eval);
     if (g->sample) pass(g, g->sample);
 }
@@ -96,9 +97,9 @@ static void assume(const Graph *g, const Program *p, int length, bool hopper) {
 }
 
 void pipeline_lower(Graph *g, const Device *d, const PipelineOptions *o) {
-    const Program *traced[] = {g->train, g->eval, g->sample};
+    const Program *traced[] = {g->train, g->assign, g->eval, g->sample};
     bool hopper = !strcmp(target_of(d, o), "cuda") && !strcmp(arch_of(d, o), "sm_90");
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         if (traced[i]) assume(g, traced[i], o->document_length, hopper);
     after("trace", NULL, g, d, o);
     lower_units(g);

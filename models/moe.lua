@@ -10,6 +10,8 @@ local o = nn.options {
   expert = 1,                                              -- experts are spread over so many ranks, whole; 1: all on all
   pieces = 1,                                              -- a layer's experts are so many units, gathered in turn
   balance = 0.01,                                          -- of the loss that spreads tokens evenly
+  balance_rate = 0.0,                                      -- what corrections change by a step, which spread them without a loss; 0: none
+  z_loss = 0.0,                                            -- of the loss that keeps routers' logits small
   batch = 8, seq = 128, lr = 3e-4, clip = 1.0, moments = nn.choice("fp32", "bf16"),
   precision = nn.choice("fp32", "bf16", "fp16"), recompute = nn.choice("none", "experts", "full"),
   gradients = nn.choice("fp32", "bf16"),                    -- what they are made in; sums are in fp32
@@ -37,11 +39,12 @@ local function Block()
   m.mlp = nn.MoE(o.dim, o.ffn, {
     experts = o.experts, top = o.top, score = o.score, normalize = o.normalize, scale = o.scale, init = nn.init.normal(0, 0.02),
     shared = o.shared > 0 and o.shared or nil, capacity = o.capacity > 0 and o.capacity or nil, pieces = o.pieces,
+    correction = o.balance_rate > 0, balance_rate = o.balance_rate > 0 and o.balance_rate or nil,
   })
   function m:forward(x)
     x = x + self.self_attn(self.input_layernorm(x))
-    local y, scores, counts = self.mlp(self.post_attention_layernorm(x))
-    return x + y, nn.balance_loss(scores, counts)
+    local y, scores, counts, logits = self.mlp(self.post_attention_layernorm(x))
+    return x + y, nn.balance_loss(scores, counts), o.z_loss > 0 and nn.router_z_loss(logits) or nil
   end
   return m
 end
@@ -51,12 +54,13 @@ model.embed_tokens, model.lm_head = nn.Embedding(o.vocab, o.dim, { init = nn.ini
 model.layers, model.norm = nn.list {}, nn.RMSNorm(o.dim, { eps = o.eps })
 for i = 1, o.layers do model.layers[i] = Block() end
 function model:forward(tokens)
-  local x, balance, one = self.embed_tokens(tokens), 0, nil
+  local x, balance, z_loss, one, z = self.embed_tokens(tokens), 0, 0, nil, nil
   for _, block in ipairs(self.layers) do
-    x, one = block(x)
+    x, one, z = block(x)
     balance = balance + one
+    if z then z_loss = z_loss + z end
   end
-  return self.lm_head(self.norm(x)), balance / o.layers
+  return self.lm_head(self.norm(x)), balance / o.layers, z_loss / o.layers
 end
 
 local policy = { mesh = nn.mesh { expert = o.expert }, mp_policy = { param_dtype = o.precision, grad_dtype = o.gradients, reduce_dtype = "fp32" } }
@@ -77,10 +81,11 @@ return nn.training {
     targets = nn.input("int32", { o.batch, o.seq }, { from = "tokens", shift = 1 }),
   },
   loss = function(m, b)
-    local logits, balance = m(b.tokens)
+    local logits, balance, z_loss = m(b.tokens)
     local loss = nn.cross_entropy(logits, b.targets)
     nn.log_metric("balance", balance)
-    return loss + o.balance * balance
+    loss = loss + o.balance * balance
+    return o.z_loss > 0 and loss + o.z_loss * z_loss or loss
   end,
   optimizer = optim.AdamW { lr = o.lr, moment_dtype = o.moments },
   clip_grad_norm = o.clip > 0 and o.clip or nil,

@@ -185,8 +185,9 @@ typedef struct { /* offsets of the rank's shard of each state; has[k]: it exists
     int expert; /* the axis along which lie other experts, each rank's in flat buffers of their own, + 1; 0: none */
     int64_t shard_numel, frozen_shard_numel;
     sc_dtype dtype, wire, moments;
-    uint64_t master, wire_shard, m, v, frozen;
-    int has_master, has_wire, has_m, has_v, has_frozen, host_master, host_wire, host_m, host_v, host_frozen;
+    uint64_t master, wire_shard, m, v, frozen, average;
+    int has_master, has_wire, has_m, has_v, has_frozen, has_average;
+    int host_master, host_wire, host_m, host_v, host_frozen, host_average;
 } sc_unit_info;
 typedef struct {
     const char *name, *from;
@@ -263,7 +264,7 @@ typedef struct {
     int nmetrics;
     uint64_t metric_sums;        /* bit i: metric i is a sum over ranks and microbatches; else their mean */
     uint64_t metrics_at;         /* fp32 each, summed over ranks and microbatches: loss (× 1), grad_norm, logs */
-    uint64_t record_at, step_at; /* step_at: Adam's count, int64 */
+    uint64_t record_at, step_at; /* step_at: updates so far, int64, where it is counted */
     int has_scaler;
     uint64_t scaler_at; /* sc_scaler */
     const sc_dump_info *dumps;

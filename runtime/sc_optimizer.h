@@ -153,6 +153,12 @@ static inline sc_operands sc_adam_operands(const sc_adam_args *k) {
     return o;
 }
 
+/* An exponential moving average, as torch.lerp computes it; weight: 1 - decay. The first time it is the value. */
+SC_FN real sc_ema(real average, real p, real weight, bool first) {
+    if (first) return p;
+    return weight < (real)0.5 ? average + weight * (p - average) : p - (p - average) * (1 - weight);
+}
+
 /* ── moments of bf16 ─────────────────────────────────────────────────────────────────────────────────────────────────
  * With beta2 = 0.999 a second moment changes by less than half of bf16's ulp a step: to nearest, it would stay for
  * good. Stochastic rounding goes to the upper neighbour as often as the value lies nearer to it, so that its mean is

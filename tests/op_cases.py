@@ -247,6 +247,13 @@ def experts(x, w, v, weights, index, capacity=None):
     return T().stack(y).reshape(2, 8, -1).sum(1)
 
 
+def biased(x, w, c, weights, index, capacity):
+    """Each slot's row of x through its group's matrix, plus its bias; the sum of all rows."""
+    _, _, places = routed(index, len(w), capacity)
+    y = T().stack([(x[i // 8] @ w[g] + c[g]) * (places[i] >= 0) for i, g in enumerate(index.flatten().clamp(0, len(w) - 1).tolist())])
+    return (y.tanh() * weights.flatten().unsqueeze(-1)).reshape(2, 8, -1).sum(1), y.sum(0)
+
+
 # ── pointwise ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 WIDE = {"x": (3, 7, 331), "y": (3, 7, 331), "p": (3, 7, 331)}  # no multiple of a block or a vector
 for name in "exp", "tanh", "sigmoid", "abs", "neg":
@@ -397,6 +404,12 @@ local counts, slots, places = nn.route(tokens - 1, 5, { capacity = 2 })
 local y = nn.grouped_matmul(nn.tanh(nn.dispatch(x, slots, places)), w * 0.1, counts)
 return nn.combine(nn.grouped_matmul(y, v, counts), slots, places, p), counts, slots, places
 """, torch=lambda x, w, v, p, tokens: [experts(x, w, v, p, tokens - 1, 2), *map(integers, routed(tokens - 1, 5, 2))])
+# a bias by group, which rows without a group do not get
+case("experts_bias", x=(2, 6), w=(5, 6, 10), c=(5, 10), p=positive(2, 8), large={"x": (2, 64), "w": (5, 64, 72), "c": (5, 72)}, lua="""
+local counts, slots, places = nn.route(tokens - 1, 5, { capacity = 2 })
+local y = nn.grouped_matmul(nn.dispatch(x, slots, places), w * 0.1, counts, c)
+return nn.combine(nn.tanh(y), slots, places, p), nn.sum(y, 0)
+""", torch=lambda x, w, c, p, tokens: [*biased(x, w * 0.1, c, p, tokens - 1, 2)])
 # as models do it: each token to the experts of its largest scores
 case("routed", x=(12, 6), s=(12, 5), w=(5, 6, 4), large={"x": (700, 48), "s": (700, 9), "w": (9, 48, 136)}, lua="""
 local p, index = nn.topk(nn.softmax(s), 3)

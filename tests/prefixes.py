@@ -14,7 +14,7 @@ ALSO = {
     "base/diagnostics.h": ["temp"],
     "cli/cli.h": ["command"],
     "emit/text.h": ["c"],
-    "frontend/fe.h": ["conflicts", "field", "modules", "options", "params", "pointwise", "policy", "scaler", "tensor",
+    "frontend/fe.h": ["assign", "conflicts", "field", "modules", "options", "params", "pointwise", "policy", "scaler", "tensor",
                       "trace"],
     "ir/ir.h": ["dtype", "phase"],
     "ir/notes.h": ["note"],

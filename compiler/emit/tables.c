@@ -176,15 +176,15 @@ static void put_units(const Emit *e) {
     open_table(e, "sc_unit_info", "units");
     for (int i = 0; i < e->g->units.n; i++) {
         const Unit *u = e->g->units.at[i];
-        const State *s[] = {u->master, u->wire_shard, u->m, u->v, u->frozen};
+        const State *s[] = {u->master, u->wire_shard, u->m, u->v, u->frozen, u->average};
         put(e, "    {%s, %d, %d, %lld, %lld, %s, %s, %s,\n        ", quoted(e, u->module->path), u->shard->id,
             u->expert ? u->expert->id + 1 : 0, (long long)(u->numel / u->shard->size),
             (long long)(u->frozen_numel / u->shard->size), c_dtype(u->dtype), c_dtype(u->wire),
             c_dtype(u->m ? u->m->dtype : FP32));
-        for (int k = 0; k < 5; k++) put(e, "0x%llx, ", state_at(e, s[k]));
-        for (int k = 0; k < 5; k++) put(e, "%d, ", placed(e, s[k]));
-        for (int k = 0; k < 5; k++)
-            put(e, "%d%s", placed(e, s[k]) && emit_value_host(e, s[k]->value), k < 4 ? ", " : "},\n");
+        for (int k = 0; k < 6; k++) put(e, "0x%llx, ", state_at(e, s[k]));
+        for (int k = 0; k < 6; k++) put(e, "%d, ", placed(e, s[k]));
+        for (int k = 0; k < 6; k++)
+            put(e, "%d%s", placed(e, s[k]) && emit_value_host(e, s[k]->value), k < 5 ? ", " : "},\n");
     }
     close_table(e, e->g->units.n);
 }

@@ -244,13 +244,13 @@ static void read_file_of(Graph *g, Extension *x, bool cuda) {
 
 void extension_load(Graph *g, const char *target) {
     bool cuda = !strcmp(target, "cuda");
-    const Program *traced[] = {g->train, g->eval, g->sample};
+    const Program *traced[] = {g->train, g->assign, g->eval, g->sample};
     for (int i = 0; i < g->units.n; i++) {
         if (!g->units.at[i]->policy->all_gather || !g->units.at[i]->params.n) continue;
         read_file_of(g, g->units.at[i]->policy->all_gather, cuda);
         check_gather(g, g->units.at[i], cuda);
     }
-    for (int p = 0; p < 3; p++)
+    for (int p = 0; p < 4; p++)
         for (int i = 0; traced[p] && i < traced[p]->ops.n; i++) {
             Op *op = traced[p]->ops.at[i];
             if (!op_is(op, T_FOREIGN)) continue;

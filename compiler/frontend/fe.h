@@ -76,6 +76,14 @@ typedef struct {
     int trace; /* that logged it last */
 } Log;
 
+typedef struct { /* nn.assign */
+    Param *param;
+    State *state; /* what it keeps of a step */
+    Source src;
+    Module *module;
+    int finish; /* Lua's function of what was kept, in the registry */
+} Assign;
+
 typedef struct { /* one entry of a prefetch list */
     UnitPolicy *policy;
     bool backward;
@@ -102,6 +110,8 @@ typedef struct {
     VEC(ModuleInfo *) placed; /* those of the model, by the id of their ir */
     VEC(ParamInfo *) params;
     VEC(Log) logs;
+    VEC(Assign) assigns;
+    int assigning; /* whose update is being traced; assigns.n: none */
     VEC(Prefetch) prefetches;
     VEC(Source) entries;             /* of policy files */
     const Settings *reading;         /* of the options that are being read; NULL: those of the running call */
@@ -139,6 +149,7 @@ uint64_t param_path_key(const char *path); /* Philox key */
 _Noreturn void trace_fail(lua_State *L, const char *remedy, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* Refuses NaN, and what d cannot hold: fractions where it is of integers, numbers that would become infinite. */
 void trace_need_number(lua_State *L, const char *what, double x, Dtype d);
+void trace_refuse_in_assign(lua_State *L, const char *what); /* fails where an update of nn.assign is traced */
 Builder trace_builder(lua_State *L);
 void trace_finish(lua_State *L, int first); /* ops from `first` on belong to the running call */
 
@@ -223,6 +234,10 @@ Extension *extension_field(lua_State *L, int table, const char *what, const char
 
 /* conflicts.c: policies that speak of each other, when the model has been traced */
 void conflicts_check(Frontend *f);
+
+/* assign.c */
+void assign_open(lua_State *L);
+void assign_trace(Frontend *f); /* after the training trace: g->assign */
 
 /* training.c */
 void training_open(lua_State *L);

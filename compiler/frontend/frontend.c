@@ -32,6 +32,7 @@ static void open_libraries(Frontend *f) {
     options_open(L);
     policy_open(L);
     extension_open(L);
+    assign_open(L);
     training_open(L);
     scaler_open(L);
     lua_setglobal(L, "prim");

@@ -73,6 +73,13 @@ void trace_fail(lua_State *L, const char *remedy, const char *fmt, ...) {
     fail(sandbox_source(L), "%s", s.s);
 }
 
+void trace_refuse_in_assign(lua_State *L, const char *what) {
+    if (fe_of(L)->assigning < fe_of(L)->assigns.n)
+        trace_fail(L, "do it in forward, before nn.assign",
+                   "%s: nn.assign's update computes from buffers and from what was reduced, and from nothing else",
+                   what);
+}
+
 /* The largest number that a dtype holds. */
 static double largest(Dtype d) {
     switch (d) {

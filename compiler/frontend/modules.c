@@ -389,6 +389,7 @@ static int prim_enter_checkpoint(lua_State *L) {
  * change. */
 static int prim_random_key(lua_State *L) {
     Frontend *f = fe_of(L);
+    trace_refuse_in_assign(L, "random numbers");
     Call *c = &f->calls.at[f->calls.n - 1];
     uint64_t key = param_path_key(arena_printf(f->arena, "%s#%d#%d", c->module->path, c->call, (*c->randoms)++));
     lua_pushinteger(L, (lua_Integer)(key >> 12)); /* 52 bits: JSON keeps them */

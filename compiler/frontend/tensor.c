@@ -21,9 +21,11 @@ Value *tensor_value(lua_State *L, int index, const char *what) {
                    "%s: expected a tensor, got %s", what, field_type(L, index));
     trace_needed(L, what);
     if (t->param) {
+        if (!t->param->param.is_buffer) trace_refuse_in_assign(L, what);
         param_use(f, t->param);
         return t->param->param.value;
     }
+    if (t->trace != f->trace) trace_refuse_in_assign(L, what);
     if (t->trace != f->trace)
         trace_fail(L, NULL,
                    "%s: a tensor kept from an earlier trace (the model is traced for training, for evaluation and for "

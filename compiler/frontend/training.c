@@ -350,6 +350,7 @@ static int prim_log_metric(lua_State *L) {
     if (value_numel(v) != 1)
         trace_fail(L, NULL, "nn.log_metric: '%s' is %s; log one number: reduce it with nn.mean or nn.sum", name,
                    value_str(f->arena, v));
+    trace_refuse_in_assign(L, "nn.log_metric");
     if (f->sampling) return 0;
     const Training *training = f->g->training;
     int slot = 2;
@@ -553,14 +554,26 @@ static void check_sample(lua_State *L) {
     lua_settop(L, t - 1);
 }
 
+static void read_ema(lua_State *L) {
+    Graph *g = fe_of(L)->g;
+    if (!field_table(L, 1, "nn.training", "ema")) return;
+    int t = lua_gettop(L);
+    field_check_keys(L, t, "ema", "decay");
+    g->training->ema_decay = field_single(L, t, "ema", "decay", 0.999);
+    if (!(g->training->ema_decay > 0 && (float)g->training->ema_decay < 1))
+        field_fail(L, "ema", "ema: decay = %.9g; it must be between 0 and 1, in fp32 too", g->training->ema_decay);
+    lua_settop(L, t - 1);
+}
+
 static int prim_training(lua_State *L) {
     Frontend *f = fe_of(L);
     Graph *g = f->g;
     if (f->training_ref)
         sandbox_fail(L, "nn.training: called before, at %s:%d; a file describes one training", f->training_at.file,
                      f->training_at.line);
-    field_check_keys(L, 1, "nn.training",
-                     "model batch loss optimizer schedule clip_grad_norm accumulate grad_scaler deterministic sample");
+    field_check_keys(
+        L, 1, "nn.training",
+        "model batch loss optimizer schedule clip_grad_norm accumulate grad_scaler ema deterministic sample");
     lua_settop(L, 1);
     lua_getfield(L, 1, "model");
     if (lua_isnil(L, -1))
@@ -579,6 +592,7 @@ static int prim_training(lua_State *L) {
     if (schedule) training->schedule = *schedule->schedule;
     scaler_field(L);
     training->clip_grad_norm = field_not_negative(L, 1, "nn.training", "clip_grad_norm", 0, 1e30);
+    read_ema(L);
     training->accumulate = (int)field_integer(L, 1, "nn.training", "accumulate", 1, 1);
     g->deterministic = field_boolean(L, 1, "nn.training", "deterministic", true);
     check_sample(L);
@@ -608,6 +622,7 @@ static int traces(lua_State *L) { /* protected */
     g->metrics_state = state_new(g, S_METRICS, "metrics", FP32, SC_METRICS, NULL);
     if (g->training->scaler) g->scaler_state = state_new(g, S_SCALER, "loss scale", FP32, 4, NULL);
     g->train = trace_loss(f, table, "train", true);
+    assign_trace(f);
     g->eval = trace_loss(f, table, "eval", false);
     trace_sample(f, table);
     describe_integers(f);

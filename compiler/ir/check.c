@@ -159,6 +159,7 @@ void graph_check(const Graph *g, const char *after) {
         return;
     }
     check_program(g, g->train, after);
+    check_program(g, g->assign, after);
     check_program(g, g->eval, after);
     check_program(g, g->sample, after);
 }

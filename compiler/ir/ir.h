@@ -205,6 +205,8 @@ typedef enum {
     S_METRICS,
     S_STEP,
     S_SCALER,
+    S_ASSIGN,
+    S_AVERAGE,
     N_STATE_CLASSES
 } StateClass;
 struct State {
@@ -215,7 +217,7 @@ struct State {
     int64_t numel;
     bool on_host;
     Unit *unit;
-    Param *param; /* buffers */
+    Param *param; /* of a buffer, and of what nn.assign keeps for one */
     Value *value; /* the value that stands for it, in every program */
 };
 
@@ -248,6 +250,7 @@ struct Unit {
     Dtype grad_dtype, reduce; /* of a rank's gradients (the policy's where it can be), of what reduce makes of them */
     Dtype sum;                /* of their sum over microbatches, reduced or not */
     State *master, *wire_shard, *m, *v, *grad; /* wire_shard: what gathers read; the master itself where that serves */
+    State *average;                            /* of the master over steps; NULL: none */
     State *whole_grad;                         /* unreduced sum over microbatches */
     State *frozen, *frozen_wire;
     State *gathered[2]; /* trainable, frozen: stay gathered over microbatches; NULL: do not */
@@ -313,6 +316,7 @@ struct Graph {
     int ngroups;            /* fused kernels */
     State *record, *metrics_state, *step_state, *scaler_state;
     Program *train, *eval, *sample; /* as traced; lower turns them into programs[] */
+    Program *assign;                /* what ends the training step, behind the optimizer; NULL: nothing does */
 };
 
 Graph *graph_new(Arena *a);

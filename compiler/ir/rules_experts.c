@@ -127,7 +127,15 @@ void infer_grouped_matmul(Graph *g, Op *op) {
         rule_fail(g, op, "x %s · W%s with W %s: %lld ≠ %lld; the inner sizes must be equal", value_str(g->arena, a),
                   t ? "ᵀ" : "", value_str(g->arena, b), (long long)a->shape[1], (long long)b->shape[t ? 2 : 1]);
     check_counts(g, op, b->shape[0]);
-    rule_out(g, op, &op->grouped_matmul.y, a->dtype, 2, (int64_t[]){a->shape[0], b->shape[t ? 1 : 2]});
+    const Value *bias = op->grouped_matmul.bias;
+    int64_t outputs = b->shape[t ? 1 : 2];
+    if (bias && (bias->dims != 2 || bias->shape[0] != b->shape[0] || bias->shape[1] != outputs))
+        rule_fail(g, op, "the bias %s of W %s: it must be [%lld,%lld], a row for each group", value_str(g->arena, bias),
+                  value_str(g->arena, b), (long long)b->shape[0], (long long)outputs);
+    if (bias && bias->dtype != a->dtype)
+        rule_fail(g, op, "x %s and the bias %s: %s ≠ %s; nn.cast(a, b) gives one the dtype of the other",
+                  value_str(g->arena, a), value_str(g->arena, bias), dtype_name(a->dtype), dtype_name(bias->dtype));
+    rule_out(g, op, &op->grouped_matmul.y, a->dtype, 2, (int64_t[]){a->shape[0], outputs});
 }
 
 void infer_grouped_matmul_grad(Graph *g, Op *op) {
@@ -144,6 +152,12 @@ void grad_grouped_matmul(Builder *b, Op *op, OpParts *d) {
         BUILD(b, grouped_matmul, .a = g, .b = op->grouped_matmul.b, .counts = counts, .trans_b = !t)->grouped_matmul.y;
     d->grouped_matmul.b =
         BUILD(b, grouped_matmul_grad, .a = t ? g : a, .c = t ? a : g, .counts = counts)->grouped_matmul_grad.y;
+    const Value *bias = op->grouped_matmul.bias;
+    if (!bias) return;
+    /* A bias is a matrix of one row, by which ones are multiplied. */
+    Value *ones = BUILD(b, full, .dtype = a->dtype, .dims = 2, .shape = {a->shape[0], 1}, .value = 1)->full.y;
+    Value *sums = BUILD(b, grouped_matmul_grad, .a = ones, .c = g, .counts = counts)->grouped_matmul_grad.y;
+    d->grouped_matmul.bias = build_reshape(b, sums, 2, bias->shape);
 }
 
 /* As products of equal groups in a batch. */

@@ -14,6 +14,12 @@ Cost cost_pick(const Op *op) {
 }
 
 /* Everything is read once, and what is updated written once. */
+Cost cost_ema(const Op *op) {
+    Cost c = rule_traffic(op, 3 * (double)value_numel(op->ema.average));
+    c.bytes += rule_touched_bytes(op->ema.average);
+    return c;
+}
+
 Cost cost_optimizer(const Op *op) {
     Cost c =
         rule_traffic(op, sc_optimizer_of(op_info[op->kind].name)->flops * (double)value_numel(OPERAND_OF(op, master)));

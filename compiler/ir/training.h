@@ -88,6 +88,7 @@ struct Training {
     LrSchedule schedule;
     GradScaler *scaler;    /* NULL: none */
     double clip_grad_norm; /* 0: none */
+    double ema_decay;      /* of the average of weights; 0: none is kept */
     int accumulate;        /* build-time default; 1 builds the single program */
     VEC(Metric) metrics;   /* 0 loss, 1 grad_norm, then names of nn.log_metric */
     VEC(CountSlot) counts;

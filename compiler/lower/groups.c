@@ -65,6 +65,7 @@ Groups *groups_new(Graph *g) {
     t->g = g;
     t->structures = map_new(g->arena);
     learn(t, g->train);
+    learn(t, g->assign);
     learn(t, g->eval);
     learn(t, g->sample);
     for (int i = 0; i < g->programs.n; i++) learn(t, g->programs.at[i]);

@@ -36,6 +36,7 @@
     X(nn_cross_entropy, "lua/nn/cross_entropy.lua")                                                                    \
     X(nn_losses, "lua/nn/losses.lua")                                                                                  \
     X(nn_ranks, "lua/nn/ranks.lua")                                                                                    \
+    X(nn_assign, "lua/nn/assign.lua")                                                                                  \
     X(nn_parameters, "lua/nn/parameters.lua")                                                                          \
     X(nn_modules, "lua/nn/modules.lua")                                                                                \
     X(nn_experts, "lua/nn/experts.lua")                                                                                \

@@ -34,6 +34,17 @@ const Succession successions[] = {
     {"eval", "micro", 0},
     {"eval", "micro_first", 1},
 
+    {"start", "swap", -1}, /* weights and their average, for what runs until the next swap */
+    {"micro", "swap", 0},
+    {"micro_last", "swap", 1},
+    {"eval", "swap", -1},
+    {"sample", "swap", -1},
+    {"swap", "swap", -1},
+    {"swap", "eval", -1},
+    {"swap", "sample", -1},
+    {"swap", "micro", 0},
+    {"swap", "micro_first", 1},
+
     {"sample", "sample", -1},
     {"sample", "eval", -1},
     {"sample", "micro", 0},

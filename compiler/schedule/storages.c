@@ -41,6 +41,8 @@ static StorageClass state_storage_class(StateClass c) {
         [S_WHOLE_GRAD] = C_UNSHARDED_GRADS,
         [S_GATHERED] = C_UNSHARDED,
         [S_SCALER] = C_RECORD,
+        [S_ASSIGN] = C_BUFFERS,
+        [S_AVERAGE] = C_OPTIMIZER,
     };
     return classes[c];
 }

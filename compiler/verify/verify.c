@@ -94,15 +94,15 @@ static void check_update(Verifier *v, int program, const PlanUnit *u, Updates *d
                     (long long)reached, (long long)need, u->path);
 }
 
-/* A write of the unit's parameters in a program that does not initialise must be the update, in the updating program.
- */
+/* A write of the unit's parameters in a program that neither initialises nor swaps must be the update, in the updating
+ * program. */
 static void take_update(Verifier *v, int program, int e, int updating, int unit, const Access *w, Updates *done) {
     const PlanProgram *p = &v->plan->programs[program];
     if (program == updating && p->events[e].update) {
         push(done, v->arena, ((Update){w->offset, w->offset + w->size, e}));
         return;
     }
-    if (!p->events[e].update && !strcmp(p->name, "init")) return;
+    if (!p->events[e].update && (!strcmp(p->name, "init") || !strcmp(p->name, "swap"))) return;
     verify_note(v, program, "update-once", e, -1, "%s writes the parameters of unit %s %s", p->events[e].id,
                 v->plan->units[unit].path,
                 program == updating ? "but is no optimizer event" : "in a program that updates none");

@@ -754,7 +754,7 @@ static const sc_comm_info comms[] = {
 
 static const sc_unit_info units[] = {
     {"", 0, 0, 12544, 0, FP32, BF16, FP32,
-        0x1100, 0xd500, 0x13700, 0x1fb00, 0x0, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0},
+        0x1100, 0xd500, 0x13700, 0x1fb00, 0x0, 0x0, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0},
 };
 
 static const sc_input_info inputs[] = {

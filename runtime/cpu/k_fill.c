@@ -73,6 +73,7 @@ SC_KERNEL(store) {
     int add = k->add != 0, exact = integer(value->dtype) && integer(state->dtype);
     real a[SC_CHUNK], b[SC_CHUNK];
     sc_range mine = sc_share(task, sc_numel(value), SC_CHUNK);
+    if (sc_skips(&k->coefficient)) return;
     for (int64_t i = mine.begin; i < mine.end; i += SC_CHUNK) {
         int64_t n = sc_min(SC_CHUNK, mine.end - i), at = k->at + i;
         if (exact) {

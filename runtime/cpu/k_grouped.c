@@ -21,12 +21,19 @@ static real *panels(const sc_task *task, const sc_tensor *work) {
     return work->p ? (real *)((char *)work->p + (int64_t)task->part * SC_CPU_MATMUL_BYTES) : NULL;
 }
 
-/* A tile of y from element y0 on, its rows `ld` apart. */
+/* A tile of y from element y0 on, its rows `ld` apart. bias: NULL, or what is added to each row, from element b0 on. */
 static void tile(const sc_tensor *y, int64_t y0, int64_t ld, sc_side a, sc_side b, int64_t rows, int64_t cols,
-                 int64_t k, real *work) {
+                 int64_t k, real *work, const sc_tensor *bias, int64_t b0) {
     int real_y = y->dtype == SC_REAL;
     real *c = real_y ? (real *)y->p + y0 : sc_panel_sums(work);
-    sc_sums(a, b, rows, cols, k, work, 0, c, real_y ? ld : cols);
+    int64_t apart = real_y ? ld : cols;
+    real buffer[COLS];
+    sc_sums(a, b, rows, cols, k, work, 0, c, apart);
+    if (bias) {
+        const real *x = sc_in(bias, b0, cols, buffer);
+        for (int64_t i = 0; i < rows; i++)
+            for (int64_t j = 0; j < cols; j++) c[i * apart + j] += x[j];
+    }
     for (int64_t i = 0; i < rows && !real_y; i++) sc_store(y, y0 + i * ld, 1, cols, c + i * cols);
 }
 
@@ -45,7 +52,8 @@ SC_KERNEL(grouped_matmul) {
                 if (u < mine.begin || u >= mine.end) continue;
                 sc_side x = {a, r * depth, depth, 0},
                         w = {b, i * size + (k->trans_b ? c * depth : c), k->trans_b ? depth : n, k->trans_b != 0};
-                tile(y, r * n + c, n, x, w, sc_min(ROWS, g.end - r), sc_min(COLS, n - c), depth, work);
+                tile(y, r * n + c, n, x, w, sc_min(ROWS, g.end - r), sc_min(COLS, n - c), depth, work,
+                     k->bias.p ? &k->bias : NULL, i * n + c);
             }
     }
     if (task->part == task->parts - 1) memset(sc_at(y, g.end * n), 0, (size_t)((all - g.end) * n * sc_size(y->dtype)));
@@ -64,7 +72,8 @@ SC_KERNEL(grouped_matmul_grad) {
             for (int64_t c = 0; c < n; c += COLS, u++) {
                 if (u < mine.begin || u >= mine.end) continue;
                 sc_side x = {a, g.begin * m + r, m, 1}, w = {b, g.begin * n + c, n, 0};
-                tile(y, (i * m + r) * n + c, n, x, w, sc_min(ROWS, m - r), sc_min(COLS, n - c), g.end - g.begin, work);
+                tile(y, (i * m + r) * n + c, n, x, w, sc_min(ROWS, m - r), sc_min(COLS, n - c), g.end - g.begin, work,
+                     NULL, 0);
             }
     }
 }

@@ -1,4 +1,4 @@
-/* The optimizers, count_step, sum_squares, clip_coefficient: on this rank's slice of a unit's flat buffer.
+/* The optimizers, ema, count_step, sum_squares, clip_coefficient: on this rank's slice of a unit's flat buffer.
  * Relies on: kernel.h, sc_optimizer.h (update rules, rounding); learning rates and coefficients in the record.
  * Relied on by: generated code.
  *
@@ -13,11 +13,6 @@
 /* Elements at a time: few, so that a processor that looks ahead has the next ones on their way while it draws random
  * words for these. */
 enum { PIECE = 256 };
-
-/* Gradients are not finite: the step leaves everything as it was. */
-static bool skips(const sc_tensor *coefficient) {
-    return sc_numel(coefficient) > 1 && sc_get(coefficient, 1) != 0;
-}
 
 typedef struct { /* one piece of a segment, within the slice */
     int64_t at, n;
@@ -70,7 +65,7 @@ SPECIALIZED void update_piece(const sc_task *task, const sc_operands *o, sc_rule
  * wire shard what it is, the master in its dtype; written all the same: where state streams through the device, what
  * lies there now is not what goes back. */
 SPECIALIZED void update(const sc_task *task, const sc_operands o, sc_rule rule) {
-    bool skip = skips(&o.coefficient), keyed = rounds(&o);
+    bool skip = sc_skips(&o.coefficient), keyed = rounds(&o);
     if (skip && !o.wire.p) return;
     int64_t first = o.slice * task->coord[o.axis].at, t = o.step.p ? *(const int64_t *)o.step.p : 0;
     int64_t expert = sc_expert_place(task, o.expert);
@@ -101,8 +96,23 @@ SC_KERNEL(adam) {
     update(task, sc_adam_operands(k), sc_adam);
 }
 
+SC_KERNEL(ema) {
+    real buffer[SC_CHUNK], average[SC_CHUNK];
+    bool first = *(const int64_t *)k->step.p <= 1;
+    real weight = (real)(1 - k->decay);
+    sc_range mine = sc_share(task, sc_numel(&k->average), SC_CHUNK);
+    if (sc_skips(&k->coefficient)) return;
+    for (int64_t i = mine.begin; i < mine.end; i += SC_CHUNK) {
+        int64_t n = sc_min(SC_CHUNK, mine.end - i);
+        const real *p = sc_in(&k->master, i, n, buffer);
+        sc_load(average, &k->average, i, 1, n);
+        for (int64_t j = 0; j < n; j++) average[j] = sc_ema(average[j], p[j], weight, first);
+        sc_store(&k->average, i, 1, n, average);
+    }
+}
+
 SC_KERNEL(count_step) {
-    if (task->part == 0 && !(k->coefficient.p && skips(&k->coefficient))) *(int64_t *)k->step.p += 1;
+    if (task->part == 0 && !sc_skips(&k->coefficient)) *(int64_t *)k->step.p += 1;
 }
 
 SC_KERNEL(sum_squares) {

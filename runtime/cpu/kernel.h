@@ -75,6 +75,11 @@ static inline int64_t sc_row(const sc_tensor *t, int64_t row) {
 void sc_load(real *to, const sc_tensor *t, int64_t at, int64_t stride, int64_t n);
 void sc_store(const sc_tensor *t, int64_t at, int64_t stride, int64_t n, const real *from);
 double sc_get(const sc_tensor *t, int64_t at); /* one element of a float tensor */
+/* Gradients are not finite: the step leaves everything as it was. coefficient: clip_coefficient's; none, or one of one
+ * element, skips nothing. */
+static inline bool sc_skips(const sc_tensor *coefficient) {
+    return coefficient->p && sc_numel(coefficient) > 1 && sc_get(coefficient, 1) != 0;
+}
 void sc_set(const sc_tensor *t, int64_t at, double x);
 int64_t sc_index(const sc_tensor *t, int64_t at);     /* one element of an integer tensor */
 uint64_t sc_order_at(const sc_tensor *t, int64_t at); /* of one element: sc_order_fp32 and so on; of floats or int32 */

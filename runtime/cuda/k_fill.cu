@@ -92,9 +92,11 @@ SC_DEVICE int64_t integer_at(const void *p, int dtype, int64_t i) {
     return dtype == INT32 ? ((const int32_t *)p)[i] : ((const int64_t *)p)[i];
 }
 
-/* Any dtypes; between integers exactly. */
+/* Any dtypes; between integers exactly. coefficient: NULL, or its second element says that the step is skipped. */
 __global__ void __launch_bounds__(BLOCK)
-    store_each(const void *from, int from_dtype, void *to, int to_dtype, int64_t at, int64_t n, bool add, bool exact) {
+    store_each(const void *from, int from_dtype, void *to, int to_dtype, int64_t at, int64_t n, bool add, bool exact,
+               const float *coefficient) {
+    if (coefficient && coefficient[1] != 0) return;
     for (int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x; i < n; i += (int64_t)gridDim.x * BLOCK) {
         if (exact) {
             int64_t x = integer_at(from, from_dtype, i) + (add ? integer_at(to, to_dtype, at + i) : 0);
@@ -113,10 +115,12 @@ bool integer(int dtype) {
     return dtype == INT32 || dtype == INT64;
 }
 
-void store_converted(const sc_task *t, const sc_tensor *value, const sc_tensor *state, int64_t at, bool add) {
+void store_converted(const sc_task *t, const sc_tensor *value, const sc_tensor *state, int64_t at, bool add,
+                     const float *coefficient) {
     int64_t n = sc_numel(value);
     char *to = (char *)state->p + at * size_of(state->dtype);
-    if (with_float_serves(value->dtype) && with_float_serves(state->dtype) && aligned(value->p, 16) && aligned(to, 16)) {
+    if (!coefficient && with_float_serves(value->dtype) && with_float_serves(state->dtype) && aligned(value->p, 16) &&
+        aligned(to, 16)) {
         unsigned grid = filling(t, ceil_div(n, BLOCK * RUN));
         with_float(t, value->dtype, [&](auto f) {
             with_float(t, state->dtype, [&](auto s) {
@@ -132,7 +136,7 @@ void store_converted(const sc_task *t, const sc_tensor *value, const sc_tensor *
     }
     bool exact = integer(value->dtype) && integer(state->dtype);
     SC_LAUNCH(t, store_each, filling(t, ceil_div(n, BLOCK)), BLOCK, value->p, value->dtype, state->p, state->dtype, at,
-              n, add, exact);
+              n, add, exact, coefficient);
 }
 
 } // namespace
@@ -155,13 +159,14 @@ SC_KERNEL(zero_gaps) {
 
 SC_KERNEL(store) {
     const sc_tensor *value = &k->value, *state = &k->state;
-    if (!k->add && value->dtype == state->dtype) {
+    const float *coefficient = (const float *)k->coefficient.p;
+    if (!k->add && !coefficient && value->dtype == state->dtype) {
         sc_tensor to = *value;
         to.p = (char *)state->p + k->at * size_of(state->dtype);
         sc_cuda_copy(task, &to, value);
     } else if (value->dtype == FP64 || state->dtype == FP64) {
         sc_unsupported(task, "store", "the CUDA target does not convert fp64");
     } else {
-        store_converted(task, value, state, k->at, k->add != 0);
+        store_converted(task, value, state, k->at, k->add != 0, coefficient);
     }
 }

@@ -113,6 +113,7 @@ template <class E> struct sums_of {
 struct products {
     side a, b;
     void *y;
+    const void *bias; /* NULL: none; of the dtype of a */
     const int32_t *counts;
     int64_t size; /* elements of a group's matrix */
     int rows, groups, m, n, k, across, down, out;
@@ -120,7 +121,7 @@ struct products {
 
 template <class E>
 SC_DEVICE void multiply(const products &p, const side &a, const typename E::type *at_a, const side &b,
-                        const typename E::type *at_b, int m, int n, int k, int64_t y0) {
+                        const typename E::type *at_b, int m, int n, int k, int64_t y0, const typename E::type *bias) {
     __shared__ shared_tile<E> ta, tb;
     sums_of<E> sums;
     sums.clear();
@@ -135,7 +136,8 @@ SC_DEVICE void multiply(const products &p, const side &a, const typename E::type
     for (int i = 0; i < TILE * TILE / THREADS; i++) {
         int row, column;
         sums_of<E>::place(i, &row, &column);
-        if (row < m && column < n) store_any(p.y, p.out, y0 + (int64_t)row * p.n + column, sums.c[i]);
+        float sum = bias && column < n ? sums.c[i] + E::get(bias[column]) : sums.c[i];
+        if (row < m && column < n) store_any(p.y, p.out, y0 + (int64_t)row * p.n + column, sum);
     }
 }
 
@@ -162,7 +164,8 @@ template <class E> __global__ void __launch_bounds__(THREADS) by_rows(const prod
         return;
     }
     multiply<E>(p, p.a, (const type *)p.a.p + r.begin * p.a.ld, p.b,
-                (const type *)p.b.p + r.group * p.size + (p.b.deep ? c * p.b.ld : c), m, n, p.k, y0);
+                (const type *)p.b.p + r.group * p.size + (p.b.deep ? c * p.b.ld : c), m, n, p.k, y0,
+                p.bias ? (const type *)p.bias + (int64_t)r.group * p.n + c : nullptr);
 }
 
 template <class E> __global__ void __launch_bounds__(THREADS) over_rows(const products p) {
@@ -176,13 +179,13 @@ template <class E> __global__ void __launch_bounds__(THREADS) over_rows(const pr
     __syncthreads();
     sc_rows_of r = found;
     multiply<E>(p, p.a, (const type *)p.a.p + r.begin * p.a.ld + i, p.b, (const type *)p.b.p + r.begin * p.b.ld + c,
-                within(p.m - i), within(p.n - c), r.end - r.begin, g * p.size + (int64_t)i * p.n + c);
+                within(p.m - i), within(p.n - c), r.end - r.begin, g * p.size + (int64_t)i * p.n + c, nullptr);
 }
 
 } // namespace
 
 SC_KERNEL(grouped_matmul) {
-    if (sc_grouped_hopper(task, k)) return;
+    if (!k->bias.p && sc_grouped_hopper(task, k)) return;
     const sc_tensor *a = &k->a, *b = &k->b, *y = &k->y;
     bool t = k->trans_b != 0;
     products p = {};
@@ -190,6 +193,7 @@ SC_KERNEL(grouped_matmul) {
     p.a = {a->p, p.k, true};
     p.b = {b->p, t ? p.k : p.n, t};
     p.y = y->p, p.out = y->dtype, p.counts = (const int32_t *)k->counts.p, p.size = (int64_t)p.k * p.n;
+    p.bias = k->bias.p;
     p.across = (int)ceil_div(p.n, TILE);
     if (!p.across || !p.rows) return;
     with_float(task, a->dtype, [&](auto e) {

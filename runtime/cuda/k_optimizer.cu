@@ -1,4 +1,4 @@
-/* The optimizers, count_step, sum_squares, clip_coefficient: on this rank's slice of a unit's flat buffer.
+/* The optimizers, ema, count_step, sum_squares, clip_coefficient: on this rank's slice of a unit's flat buffer.
  * One kernel serves all optimizers; it is a template over the update rule.
  * Relies on: kernel.cuh, sc_optimizer.h (update rules, rounding, shared with the CPU); the record, read on the device.
  * Relied on by: generated code.
@@ -288,6 +288,15 @@ __global__ void __launch_bounds__(WARP) clip_norm(const float *squares, int64_t 
     *coefficient = (float)c;
 }
 
+template <class E>
+__global__ void __launch_bounds__(BLOCK) average_each(const typename E::type *master, float *average, int64_t n,
+                                                      const int64_t *step, const float *coefficient, float weight) {
+    bool first = *step <= 1;
+    if (coefficient && coefficient[1] != 0) return;
+    for (int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x; i < n; i += (int64_t)gridDim.x * BLOCK)
+        average[i] = sc_ema(average[i], E::get(master[i]), weight, first);
+}
+
 __global__ void count_one(int64_t *step, const float *coefficient) {
     if (!coefficient || coefficient[1] == 0) *step += 1;
 }
@@ -303,6 +312,17 @@ SC_KERNEL(sgd) {
 
 SC_KERNEL(adam) {
     launch<sc_adam>(task, sc_adam_operands(k));
+}
+
+SC_KERNEL(ema) {
+    int64_t n = sc_numel(&k->average);
+    if (k->average.dtype != FP32) sc_unsupported(task, "ema", "its average must be fp32");
+    with_float(task, k->master.dtype, [&](auto e) {
+        typedef decltype(e) E;
+        SC_LAUNCH(task, average_each<E>, filling(task, ceil_div(n, BLOCK)), BLOCK,
+                  (const typename E::type *)k->master.p, (float *)k->average.p, n, (const int64_t *)k->step.p,
+                  (const float *)k->coefficient.p, (float)(1 - k->decay));
+    });
 }
 
 SC_KERNEL(count_step) {

@@ -6,6 +6,7 @@
 #include "../schema/optimizers.h"
 #include "die.h"
 #include "schedule.h"
+#include "state.h"
 #include <argp.h>
 #include <math.h>
 #include <stdlib.h>
@@ -93,6 +94,7 @@ static const Row rows[] = {
      "Validate on the files' first windows alone, N times as many as a rank's microbatch has samples, whatever the "
      "number of ranks; 0: on all (default: on all)",
      SETS(WHOLE, eval_steps), FROM(0, STEPS), .needs = "val-data"},
+    {"ema", NULL, "Validate, sample and export the average of the weights, of a model that keeps one", SETS(FLAG, ema)},
     {"quiet", NULL, "Print errors, validation and samples only", SETS(FLAG, quiet), .own = true},
     {.doc = "Optimizer (defaults are the model file's; with --resume, the saved run's)"},
     {"lr", "X", "Learning rate; groups keep their ratio to it", SETS(SINGLE, lr), FROM(0, LARGEST)},
@@ -551,6 +553,8 @@ static void check_build(const Parse *p) {
         if (given(p, of_gpus[i].name))
             die("--%s: a CPU's program %s; leave it out, or build with --target cuda", of_gpus[i].name,
                 of_gpus[i].why_not);
+    if (o->ema && !state_averages(b))
+        die("--ema: this binary keeps no average of its weights; write ema = { decay = 0.999 } in nn.training");
     if (o->sample && b->logits_program < 0)
         die("--sample: this model has no sample program; write sample = { logits = function(m, b) return m(b.tokens) "
             "end } in nn.training");

@@ -28,6 +28,7 @@ typedef struct {
     bool has_seed;
     uint64_t seed;
     int64_t sample; /* tokens; 0: none */
+    bool ema;       /* validate, sample and export the average of the weights */
     const char *prompt;
     int sample_ids; /* -1: by the vocabulary, 0 bytes, 1 ids */
     double temperature;

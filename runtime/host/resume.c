@@ -339,6 +339,10 @@ static void check_param(const Checkpoint *c, int param, PieceKind k) {
     }
     const Entry *e = pieces_of(c, p, k, &n);
     if (n == 0 && moment) other_optimizer(c, "no", k, p->path, "");
+    if (n == 0 && k == P_AVERAGE)
+        die("%s: no average of '%s' there: it was saved by a program without ema; resume with that one, or begin anew "
+            "from its weights: --export them and use --weights",
+            c->dir, p->path);
     if (n == 0) die("%s: no '%s' there: " OTHER_MODEL, c->dir, p->path);
     sc_dtype want = state_dtype(c->b, param, k);
     for (int i = 0; i < n; i++)

@@ -9,7 +9,7 @@
 #include <string.h>
 
 const char *piece_kind_name(PieceKind k) {
-    static const char *const names[P_KINDS] = {"master", "moment1", "moment2", "buffer"};
+    static const char *const names[P_KINDS] = {"master", "moment1", "moment2", "buffer", "average"};
     return names[k];
 }
 
@@ -27,6 +27,7 @@ static Shard shard_of(const sc_build *b, const sc_param_info *p, PieceKind k) {
         return (Shard){k == P_VALUE && u->has_frozen, u->host_frozen, u->frozen, u->frozen_shard_numel, u->dtype};
     if (k == P_MOMENT1) return (Shard){u->has_m, u->host_m, u->m, u->shard_numel, u->moments};
     if (k == P_MOMENT2) return (Shard){u->has_v, u->host_v, u->v, u->shard_numel, u->moments};
+    if (k == P_AVERAGE) return (Shard){u->has_average, u->host_average, u->average, u->shard_numel, FP32};
     return (Shard){u->has_master, u->host_master, u->master, u->shard_numel, u->dtype};
 }
 
@@ -84,13 +85,20 @@ bool state_owned(const sc_build *b, int rank, const Piece *p) {
     return rank == first;
 }
 
+bool state_averages(const sc_build *b) {
+    for (int i = 0; i < b->nunits; i++)
+        if (b->units[i].has_average) return true;
+    return false;
+}
+
 bool state_counts_steps(const sc_build *b) {
     const sc_optimizer_info *o = sc_optimizer_named(b->optimizer);
-    return o && o->counts_steps;
+    return (o && o->counts_steps) || state_averages(b);
 }
 
 sc_dtype state_dtype(const sc_build *b, int param, PieceKind k) {
     const sc_param_info *p = &b->params[param];
     if (p->buffer) return p->dtype;
+    if (k == P_AVERAGE) return FP32;
     return k == P_MOMENT1 || k == P_MOMENT2 ? b->units[p->unit].moments : b->units[p->unit].dtype;
 }

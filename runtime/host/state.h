@@ -6,8 +6,8 @@
 
 #include "../target.h"
 
-typedef enum { P_VALUE, P_MOMENT1, P_MOMENT2, P_BUFFER, P_KINDS } PieceKind;
-const char *piece_kind_name(PieceKind k); /* "master", "moment1", "moment2", "buffer" */
+typedef enum { P_VALUE, P_MOMENT1, P_MOMENT2, P_BUFFER, P_AVERAGE, P_KINDS } PieceKind;
+const char *piece_kind_name(PieceKind k); /* "master", "moment1", "moment2", "buffer", "average" */
 
 typedef struct {
     int param;
@@ -20,10 +20,11 @@ typedef struct {
 
 /* All pieces of a rank, by parameter and kind. A parameter that its slice does not touch has none. */
 int state_pieces(const sc_build *b, int rank, Piece **out);
+bool state_averages(const sc_build *b);                       /* it keeps averages of the weights */
 bool state_exists(const sc_build *b, int param, PieceKind k); /* the build keeps this kind for this parameter */
 /* A rank of the first replica holds pieces that no lower rank holds; others hold copies, apart from buffers. */
 bool state_owned(const sc_build *b, int rank, const Piece *p);
-bool state_counts_steps(const sc_build *b);                      /* there is an Adam step count at step_at */
+bool state_counts_steps(const sc_build *b);                      /* there is a count of updates at step_at */
 sc_dtype state_dtype(const sc_build *b, int param, PieceKind k); /* as it is kept */
 
 #endif

@@ -221,6 +221,14 @@ static int64_t pass_windows(int64_t left, int64_t global_batch) {
     return n;
 }
 
+/* With --ema: the weights' average takes their place, or gives it back. Before the first update they are one. */
+static void swap_average(Trainer *t) {
+    int64_t updates = 0;
+    if (!t->o->ema) return;
+    sc_read(t->r, 0, t->b->step_at, &updates, sizeof updates);
+    if (updates) sc_run_program(t->r, program_named(t->b, "swap"));
+}
+
 /* The loss of n windows from `first` on, as their share of the whole. */
 static double eval_pass(Trainer *t, int64_t first, int64_t n) {
     int64_t at = t->samples.at * t->val.layout.batch % n;
@@ -233,7 +241,7 @@ static double eval_pass(Trainer *t, int64_t first, int64_t n) {
     return t->metrics[LOSS] / t->samples.of * ((double)n / (double)t->run->val_windows);
 }
 
-static void evaluate(Trainer *t) {
+static void evaluate_weights(Trainer *t) {
     double begin = sc_now_s(), loss = 0, windows = (double)t->run->val_windows;
     char of[64] = "", a[32], b[32];
     int64_t batch = t->val.layout.batch, n;
@@ -258,6 +266,12 @@ static void evaluate(Trainer *t) {
     log_number(&t->log, "val_targets", t->b->ncounts ? t->val_targets[0] : windows);
     log_number(&t->log, "seconds", sc_now_s() - begin);
     end_line(t);
+}
+
+static void evaluate(Trainer *t) {
+    swap_average(t);
+    evaluate_weights(t);
+    swap_average(t);
 }
 
 /* A save that fails ends no run: the next one tries again, and the last one decides. Of many that fail in a row fewer
@@ -320,6 +334,7 @@ static void finish(Trainer *t) {
         if (t->rank == 0) complain("%s", saver_trouble(t->saver));
         t->code = EXIT_INPUT;
     }
+    swap_average(t); /* for good: nothing trains or saves from here on */
     if (t->exporter && !halfway && !exporter_run(t->exporter, t->r)) t->code = EXIT_INPUT;
     begin_record(t, t->done, 1);
     if (t->sampler && !t->stopped) t->stopped = sampler_run(t->sampler, t->r, &t->record);

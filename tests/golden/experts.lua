@@ -8,7 +8,9 @@ m.qwen3 = nn.MoE(16, 24, { experts = 6, top = 3 })
 m.olmoe = nn.MoE(16, 24, { experts = 6, top = 3, normalize = false })
 m.qwen2 = nn.MoE(16, 24, { experts = 6, top = 3, normalize = false, shared = 20, shared_gate = true })
 m.deepseek = nn.MoE(16, 24, { experts = 8, top = 3, score = "sigmoid", correction = true, scale = 2.5, groups = 4, kept_groups = 2, shared = 24 })
-local names = { "mixtral", "qwen3", "olmoe", "qwen2", "deepseek" }
+m.gpt_oss = nn.MoE(16, 24, { experts = 6, top = 3, score = "chosen", bias = true, interleaved = true, transposed = true, 
+                            activation = function(gate, up) return nn.clamped_swiglu(gate, up, 0.5) end })
+local names = { "mixtral", "qwen3", "olmoe", "qwen2", "deepseek", "gpt_oss" }
 for _, name in ipairs(names) do m[name .. "_x"] = nn.parameter { 2, 9, 16 } end
 
 function m:forward()

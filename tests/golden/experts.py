@@ -8,8 +8,9 @@ import os
 
 import torch
 from safetensors.torch import save_file
-from transformers import DeepseekV3Config, MixtralConfig, OlmoeConfig, Qwen2MoeConfig, Qwen3MoeConfig
+from transformers import DeepseekV3Config, GptOssConfig, MixtralConfig, OlmoeConfig, Qwen2MoeConfig, Qwen3MoeConfig
 from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3MoE
+from transformers.models.gpt_oss.modeling_gpt_oss import GptOssMLP
 from transformers.models.mixtral.modeling_mixtral import MixtralSparseMoeBlock
 from transformers.models.olmoe.modeling_olmoe import OlmoeSparseMoeBlock
 from transformers.models.qwen2_moe.modeling_qwen2_moe import Qwen2MoeSparseMoeBlock
@@ -24,12 +25,13 @@ BLOCKS = {
     "qwen2": lambda: Qwen2MoeSparseMoeBlock(Qwen2MoeConfig(**SIZES, shared_expert_intermediate_size=20, norm_topk_prob=False)),
     "deepseek": lambda: DeepseekV3MoE(DeepseekV3Config(hidden_size=16, moe_intermediate_size=24, n_routed_experts=8, num_experts_per_tok=3, n_group=4, topk_group=2,
                                                       n_shared_experts=1, routed_scaling_factor=2.5, norm_topk_prob=True)),
+    "gpt_oss": lambda: GptOssMLP(GptOssConfig(hidden_size=16, intermediate_size=24, num_local_experts=6, num_experts_per_tok=3, swiglu_limit=0.5)),
 }
 OURS = {"gate.e_score_correction_bias": "correction", "shared_expert_gate.weight": "shared_gate.weight"}
 
 
 def ours(name):
-    return OURS.get(name, name.replace("shared_experts.", "shared.").replace("shared_expert.", "shared."))
+    return OURS.get(name, name.replace("router.", "gate.").replace("shared_experts.", "shared.").replace("shared_expert.", "shared."))
 
 
 def main():
@@ -41,6 +43,7 @@ def main():
             for p in [*block.parameters(), *block.buffers()]:
                 p.normal_(0, 0.3)
         y = block(x)
+        y = y[0] if isinstance(y, tuple) else y
         one = ((y + 1) ** 2).sum() / 2
         one.backward()
         loss += one.item()

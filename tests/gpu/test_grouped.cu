@@ -67,12 +67,12 @@ static void run(sc_kernel *kernel, const ARGS &args, tensor &y, const std::vecto
     }
 }
 
-static void products(const shape &c, bool t) {
+static void products(const shape &c, bool t, bool biased) {
     int64_t groups = (int64_t)c.counts.size();
     tensor a = make(c.dtype, {c.rows, c.k}),
            b = make(c.dtype, t ? extents{groups, c.n, c.k} : extents{groups, c.k, c.n});
-    tensor y = make(c.dtype, {c.rows, c.n}), counts = counts_of(c);
-    fill(a, normal), fill(b, normal);
+    tensor y = make(c.dtype, {c.rows, c.n}), counts = counts_of(c), bias = make(c.dtype, {groups, c.n});
+    fill(a, normal), fill(b, normal), fill(bias, normal);
     std::vector<int> of = groups_of(c);
     std::vector<double> want((size_t)(c.rows * c.n), 0);
     for (int64_t r = 0; r < c.rows; r++)
@@ -81,9 +81,12 @@ static void products(const shape &c, bool t) {
                 want[(size_t)(r * c.n + j)] +=
                     a.x[(size_t)(r * c.k + k)] *
                     b.x[(size_t)(of[(size_t)r] * c.k * c.n + (t ? j * c.k + k : k * c.n + j))];
+    for (int64_t i = 0; i < c.rows * c.n && biased; i++)
+        if (of[(size_t)(i / c.n)] >= 0) want[(size_t)i] += bias.x[(size_t)(of[(size_t)(i / c.n)] * c.n + i % c.n)];
     sc_grouped_matmul_args args = {.y = y.t, .a = a.t, .b = b.t, .counts = counts.t, .trans_b = t};
-    run(sc_k_grouped_matmul, args, y, want, name_of(t ? "nt" : "nn", c), c.dtype);
-    for (tensor *x : {&a, &b, &y, &counts}) release(*x);
+    if (biased) args.bias = bias.t;
+    run(sc_k_grouped_matmul, args, y, want, name_of(biased ? "nt, bias" : t ? "nt" : "nn", c), c.dtype);
+    for (tensor *x : {&a, &b, &y, &counts, &bias}) release(*x);
 }
 
 static void over_rows(const shape &c) {
@@ -215,7 +218,8 @@ int main(int argc, char **argv) {
         {BF16, FP32, 900, 320, 576, shares(70, 900, 3)},
         {BF16, BF16, 64, 8, 64, {0, 0, 0}},
     };
-    for (const shape &c : shapes) products(c, false), products(c, true), over_rows(c);
+    for (const shape &c : shapes)
+        products(c, false, false), products(c, true, false), products(c, true, true), over_rows(c);
     routes(1, 1, 0, 0), routes(1000, 7, 0, 0.1), routes(40000, 256, 0, 0), routes(70001, 1024, 0, 0.01);
     routes(5000, 64, 60, 0.05), routes(300, 3, 1, 0), routes(33, 40, 0, 0);
     return closing();

@@ -1,4 +1,4 @@
-"""Routed experts beside transformers (tests/golden/experts.*): the loss and every gradient of five models' layers, on 1, 2 and 4 ranks, with the experts a
+"""Routed experts beside transformers (tests/golden/experts.*): the loss and every gradient of six models' layers, on 1, 2 and 4 ranks, with the experts a
 unit of their own; and capacity, of which the model counts what has no place.
 
 Relies on: harness.py, tests/golden/experts.{lua,json,weights,grads}. Relied on by: run.py."""
@@ -35,7 +35,7 @@ def test_experts_are_transformers():
             apart = relative(change, floats(g))
             check(apart < CLOSE, "%d ranks, expert = %d, %s: %.1e" % (world, expert, name, apart))
             worst = max(worst, apart)
-    return "5 layers, 27 gradients within %.1e on 1, 2 and 4 ranks, and with the experts spread over 2" % worst
+    return "6 layers, %d gradients within %.1e on 1, 2 and 4 ranks, and with the experts spread over 2" % (len(want), worst)
 
 
 def test_experts_spread_over_ranks():

@@ -749,6 +749,10 @@ SITUATION(grouped_inner, BUILD(b, grouped_matmul, .a = val(FP32, SHAPE(4, 3)), .
                                .counts = val(INT32, SHAPE(2))))
 SITUATION(grouped_counts, BUILD(b, grouped_matmul, .a = val(FP32, SHAPE(4, 3)), .b = val(FP32, SHAPE(2, 3, 5)),
                                 .counts = val(INT32, SHAPE(3))))
+SITUATION(grouped_bias, BUILD(b, grouped_matmul, .a = val(FP32, SHAPE(4, 3)), .b = val(FP32, SHAPE(2, 3, 5)),
+                              .counts = val(INT32, SHAPE(2)), .bias = val(FP32, SHAPE(5))))
+SITUATION(grouped_bias_dtype, BUILD(b, grouped_matmul, .a = val(FP32, SHAPE(4, 3)), .b = val(FP32, SHAPE(2, 3, 5)),
+                                    .counts = val(INT32, SHAPE(2)), .bias = val(BF16, SHAPE(2, 5))))
 SITUATION(flip_dim, BUILD(b, flip, .a = val(FP32, SHAPE(2, 3)), .dim = 2))
 SITUATION(operands, build_one(b, OP_add, val(FP32, SHAPE(4))))
 SITUATION(not_wide, build_set_dtype(BUILD(b, neg, .a = val(FP32, SHAPE(4))), BF16))
@@ -864,6 +868,9 @@ Test(ir, rules_say_what_is_wrong) {
         {grouped_dtype, "x fp32[4,3] · W bf16[2,3,5]: fp32 ≠ bf16; nn.cast(a, b) gives one the dtype of the other"},
         {grouped_inner, "x fp32[4,3] · W with W fp32[2,4,5]: 3 ≠ 4; the inner sizes must be equal"},
         {grouped_counts, "counts int32[3] for 2 groups: they must be [2]"},
+        {grouped_bias, "the bias fp32[5] of W fp32[2,3,5]: it must be [2,5], a row for each group"},
+        {grouped_bias_dtype,
+         "x fp32[4,3] and the bias bf16[2,5]: fp32 ≠ bf16; nn.cast(a, b) gives one the dtype of the other"},
         {flip_dim, "x fp32[2,3] has no dim 2"},
         {operands, "add lacks its operand b"},
         {not_wide, "neg cannot choose its result's dtype"},

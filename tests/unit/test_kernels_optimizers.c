@@ -19,6 +19,27 @@ static int group_of(int64_t flat) {
     return -1;
 }
 
+Test(kernels, ema) {
+    FOR_DTYPES
+    for (int steps = 1; steps < 4; steps++, release()) {
+        sc_tensor p = filled(T_(d, NUMEL), 1, 0), average = filled(T_(SC_REAL, NUMEL), 1, 0), step = T_(INT64, 1);
+        sc_tensor clip = T_(SC_REAL, 2);
+        double old[NUMEL], decay = steps == 3 ? 0.25 : 0.75;
+        for (int64_t i = 0; i < NUMEL; i++) old[i] = val(&average, i);
+        *(int64_t *)step.p = steps;
+        sc_set(&clip, 1, 1);
+        run(ema, .master = p, .average = average, .step = step, .coefficient = clip, .decay = decay);
+        for (int64_t i = 0; i < NUMEL; i++) same(&average, i, old[i]); /* skipped */
+        sc_set(&clip, 1, 0);
+        run(ema, .master = p, .average = average, .step = step, .coefficient = clip, .decay = decay);
+        for (int64_t i = 0; i < NUMEL; i++) {
+            double x = val(&p, i), want = steps == 1 ? x : decay * old[i] + (1 - decay) * x;
+            cr_assert(fabs(val(&average, i) - want) <= 1e-6 * (fabs(old[i]) + fabs(x)), "step %d, element %ld", steps,
+                      (long)i);
+        }
+    }
+}
+
 Test(kernels, adam) {
     rates();
     FOR_DTYPES

@@ -33,6 +33,7 @@ void shard_init_program(Graph *g) {
         zero_state(g, p, u->frozen);
         zero_state(g, p, u->m);
         zero_state(g, p, u->v);
+        zero_state(g, p, u->average);
         for (int k = 0; k < u->params.n; k++) {
             const Param *param = u->params.at[k];
             const State *s = shard_trainable(param) ? u->master : u->frozen;
@@ -61,4 +62,26 @@ void shard_start_program(Graph *g) {
                  shard_store_op(g, u->frozen->value, u->frozen_wire->value, frozen, INIT, TO_INITIALIZE, false, 0, u));
     }
     push(&g->programs, g->arena, p);
+}
+
+/* Weights and their average change places; what gathers read follows. Twice is as it was, since both are fp32. */
+void shard_swap_program(Graph *g) {
+    Program *p = NEW(g->arena, Program);
+    p->name = "swap";
+    for (int i = 0; i < g->units.n; i++) {
+        Unit *u = g->units.at[i];
+        if (!u->average) continue;
+        const char *kept = arena_printf(g->arena, "sk%d", i), *in = arena_printf(g->arena, "sa%d", i),
+                   *out = arena_printf(g->arena, "sm%d", i), *wire = arena_printf(g->arena, "sw%d", i);
+        Op *copy = UNIT_OP(g, copy, u, kept, INIT, TO_INITIALIZE, .a = u->master->value);
+        Value *weights = shard_add_out(g, copy, u->dtype, u->master->numel);
+        push(&p->ops, g->arena, copy);
+        push(&p->ops, g->arena,
+             shard_store_op(g, u->average->value, u->master->value, in, INIT, TO_INITIALIZE, false, 0, u));
+        push(&p->ops, g->arena, shard_store_op(g, weights, u->average->value, out, INIT, TO_INITIALIZE, false, 0, u));
+        if (u->wire_shard != u->master)
+            push(&p->ops, g->arena,
+                 shard_store_op(g, u->master->value, u->wire_shard->value, wire, INIT, TO_INITIALIZE, false, 0, u));
+    }
+    if (p->ops.n) push(&g->programs, g->arena, p);
 }

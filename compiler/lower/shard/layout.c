@@ -59,6 +59,11 @@ static bool stays_between(const Graph *g, const Unit *u) {
 static void unit_states(Graph *g, Unit *u) {
     const UnitPolicy *p = u->policy;
     const Optimizer *o = g->training->optimizer;
+    if (g->training->ema_decay > 0 && u->numel && u->dtype != FP32)
+        fail(p->src,
+             "ema: the parameters of unit %s are stored in %s, which would round their average; store them in "
+             "fp32, and let mp_policy = { param_dtype = \"%s\" } compute in %s",
+             u->name, dtype_name(u->dtype), dtype_name(u->dtype), dtype_name(u->dtype));
     int64_t n = shard_slice(u), frozen = u->frozen_numel / u->shard->size;
     bool master_on_host = p->offload_params || p->offload_optimizer, cast = u->wire != u->dtype && !p->all_gather;
     bool casts_often = p->offload_params && !u->host_update && g->training->accumulate == 1;
@@ -70,6 +75,8 @@ static void unit_states(Graph *g, Unit *u) {
             u->m = unit_state(g, u, S_MOMENT1, "moment1", o->moment_dtype, n, p->offload_optimizer);
         if (training_moments(o) > 1)
             u->v = unit_state(g, u, S_MOMENT2, "moment2", o->moment_dtype, n, p->offload_optimizer);
+        if (g->training->ema_decay > 0)
+            u->average = unit_state(g, u, S_AVERAGE, "average", FP32, n, p->offload_optimizer);
         if (g->training->accumulate > 1 && !p->defer_sync)
             u->grad = unit_state(g, u, S_GRAD, "gradient", u->sum, n, p->offload_grads);
         if (g->training->accumulate > 1 && p->defer_sync)
@@ -94,7 +101,8 @@ static void give_input_state(Graph *g, Value *v, const char *name) {
 void shard_make_states(Graph *g) {
     g->record = state_new(g, S_RECORD, "record", INT64, SC_RECORD_BYTES / 8, NULL);
     if (!g->metrics_state) g->metrics_state = state_new(g, S_METRICS, "metrics", FP32, SC_METRICS, NULL);
-    if (g->training->optimizer->rule->counts_steps) g->step_state = state_new(g, S_STEP, "adam step", INT64, 1, NULL);
+    if (g->training->optimizer->rule->counts_steps || g->training->ema_decay > 0)
+        g->step_state = state_new(g, S_STEP, "adam step", INT64, 1, NULL);
     for (int i = 0; i < g->inputs.n; i++) {
         Input *in = g->inputs.at[i];
         give_input_state(g, in->value, in->name);

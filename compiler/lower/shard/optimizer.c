@@ -76,7 +76,7 @@ static Op *update_op(Graph *g, Unit *u, const char *id, Value *grad, Value *coef
         {"grad", grad},
         {"master", u->master->value},
         {"coefficient", coefficient},
-        {"step", g->step_state ? g->step_state->value : NULL},
+        {"step", o->rule->counts_steps ? g->step_state->value : NULL},
         {o->rule->moments[0], u->m ? u->m->value : NULL},
         {o->rule->moments[1], u->v ? u->v->value : NULL},
     };
@@ -101,12 +101,21 @@ static Op *update_op(Graph *g, Unit *u, const char *id, Value *grad, Value *coef
     return op;
 }
 
-/* The unit's update, and the wire shard that follows from the new master. */
+static void average(Making *c, Unit *u, Value *coefficient, int pos) {
+    Graph *g = c->g;
+    Op *op = UNIT_OP(g, ema, u, arena_printf(g->arena, "a%d", u->id), OPTIMIZER, TO_UPDATE, .master = u->master->value,
+                     .average = u->average->value, .step = g->step_state->value,
+                     .coefficient = g->training->scaler ? coefficient : NULL, .decay = g->training->ema_decay);
+    edit_before(c->edit, pos, op);
+}
+
+/* The unit's update, its average, and the wire shard that follows from the new master. */
 static void update(Making *c, Unit *u, Value *grad, Value *coefficient, int pos) {
     Graph *g = c->g;
     const char *id = arena_printf(g->arena, "u%d", u->id);
     Op *op = update_op(g, u, id, grad, coefficient);
     edit_before(c->edit, pos, op);
+    if (u->average) average(c, u, coefficient, pos);
     if (u->wire_shard == u->master) return;
     /* A step that the scaler skips writes no wire shard; one on the host would then get what its twin on the device
      * began as. */
@@ -123,7 +132,7 @@ static void update(Making *c, Unit *u, Value *grad, Value *coefficient, int pos)
 
 /* Without clipping, an update waits for nothing but its unit's gradient and the last use of its parameters. With a loss
  * scale, all updates wait until every gradient is known to be finite. */
-void shard_optimizer(Making *c) {
+Value *shard_optimizer(Making *c) {
     Graph *g = c->g;
     const GradScaler *scaler = g->training->scaler;
     int end = c->p->ops.n;
@@ -147,4 +156,5 @@ void shard_optimizer(Making *c) {
         update(c, g->units.at[i], use->kept_grad, one ? one : coefficient, one ? early : end);
     }
     if (scaler) edit_before(c->edit, end, shard_scale_update(g, coefficient));
+    return coefficient;
 }

@@ -7,12 +7,6 @@
 
 /* ── metrics ──────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-static void insert(Graph *g, Program *p, int pos, Op *op) {
-    push(&p->ops, g->arena, op);
-    memmove(p->ops.at + pos + 1, p->ops.at + pos, sizeof *p->ops.at * (size_t)(p->ops.n - 1 - pos));
-    p->ops.at[pos] = op;
-}
-
 /* Stores the loss beside the numbers of nn.log_metric. The first program of a step zeroes all slots, because those that
  * no op writes are summed over the ranks too. Returns the op that stores the loss. */
 static Op *metrics(Graph *g, Program *p, bool add) {
@@ -27,9 +21,9 @@ static Op *metrics(Graph *g, Program *p, bool add) {
     Op *unscaled = shard_scale_undo(g, p);
     Op *loss = shard_store_op(g, unscaled ? op_result(unscaled) : p->loss, slots, "m_loss", FORWARD, TO_COMPUTE, add,
                               SLOT_LOSS, NULL);
-    insert(g, p, pos, loss);
-    if (unscaled) insert(g, p, pos, unscaled);
-    if (!add) insert(g, p, 0, UNIT_OP(g, zero, NULL, "m_zero", FORWARD, TO_COMPUTE, .state = slots));
+    shard_insert(g, p, pos, loss);
+    if (unscaled) shard_insert(g, p, pos, unscaled);
+    if (!add) shard_insert(g, p, 0, UNIT_OP(g, zero, NULL, "m_zero", FORWARD, TO_COMPUTE, .state = slots));
     return loss;
 }
 
@@ -66,6 +60,7 @@ static void micro(Graph *g, const char *name, Role role) {
     for (int i = 0; i < g->params.n; i++)
         if (shard_trainable(g->params.at[i]) && g->params.at[i]->grad) grads[i] = twins[g->params.at[i]->grad->id];
     Op *loss = metrics(g, p, role == MIDDLE || role == LAST);
+    shard_begin_assigns(g, p, role == ALONE || role == FIRST);
     Making c = begin(g, p, role);
     shard_place_gradients(&c, grads);
     shard_use_params(&c);
@@ -73,7 +68,7 @@ static void micro(Graph *g, const char *name, Role role) {
     shard_reduce_gradients(&c, grads);
     if (role == ALONE || role == LAST) {
         sum_metrics(&c);
-        shard_optimizer(&c);
+        shard_assign(&c, shard_optimizer(&c));
     }
     commit(&c);
 }
@@ -93,7 +88,7 @@ static void sample(Graph *g) {
     Program *p = edit_clone_program(g, g->sample, "sample", NULL);
     Value *state = shard_output(g)->value;
     Op *pick = UNIT_OP(g, pick, NULL, "logits", FORWARD, TO_COMPUTE, .logits = p->logits, .state = state);
-    insert(g, p, p->ops.n, pick);
+    shard_insert(g, p, p->ops.n, pick);
     Making c = begin(g, p, ALONE);
     shard_use_params(&c);
     p->logits = pick->pick.logits;
@@ -114,4 +109,5 @@ void lower_shard(Graph *g) {
     }
     if (g->eval) eval(g);
     if (g->sample) sample(g);
+    shard_swap_program(g);
 }

@@ -65,6 +65,7 @@ Op *shard_unit_op(Graph *g, OpKind k, Unit *u, const char *id, Phase phase, Purp
 /* UNIT_OP(g, zero, u, id, INIT, TO_INITIALIZE, .state = v) */
 #define UNIT_OP(g, op, u, id, phase, purpose, ...)                                                                     \
     shard_unit_op(g, OP_##op, u, id, phase, purpose, &(OpParts){.op = {__VA_ARGS__}})
+void shard_insert(Graph *g, Program *p, int pos, Op *op);
 Value *shard_add_out(Graph *g, Op *op, Dtype d, int64_t n);
 Value *shard_out_into(Graph *g, Op *op, State *s); /* a result that is the state's bytes */
 Value *shard_piece(Graph *g, Value *of, int64_t at, int64_t n);
@@ -90,7 +91,11 @@ State *shard_output(const Graph *g);
 void shard_use_params(Making *c);                     /* gathers; operands become views of what was gathered */
 void shard_place_gradients(Making *c, Value **grads); /* into the units' flat buffers; grads: by Param.id */
 void shard_reduce_gradients(Making *c, Value **grads);
-void shard_optimizer(Making *c);
+Value *shard_optimizer(Making *c); /* returns the coefficient that clips */
+
+/* ── assign.c ──────────────────────────────────────────────────────────────────────────────────────────────── */
+void shard_begin_assigns(Graph *g, Program *p, bool first); /* in the first program of a step: over what was kept */
+void shard_assign(Making *c, Value *coefficient);           /* in the last one: g->assign, behind all else */
 
 /* ── sparse.c ──────────────────────────────────────────────────────────────────────────────────────────────── */
 Value *shard_exchange_rows(Making *c, Unit *u, Use *use); /* the rank's slice of a sparse table's gradient */
@@ -115,5 +120,6 @@ Value *shard_gather_extended(Making *c, Unit *u, Value *shard, bool frozen, cons
 /* ── init.c ───────────────────────────────────────────────────────────────────────────────────────────────── */
 void shard_init_program(Graph *g);
 void shard_start_program(Graph *g);
+void shard_swap_program(Graph *g); /* where weights have an average */
 
 #endif

@@ -19,6 +19,12 @@ Op *shard_unit_op(Graph *g, OpKind k, Unit *u, const char *id, Phase phase, Purp
     return op;
 }
 
+void shard_insert(Graph *g, Program *p, int pos, Op *op) {
+    push(&p->ops, g->arena, op);
+    memmove(p->ops.at + pos + 1, p->ops.at + pos, sizeof *p->ops.at * (size_t)(p->ops.n - 1 - pos));
+    p->ops.at[pos] = op;
+}
+
 Op *shard_collective(Graph *g, OpKind k, Unit *u, const char *id, Phase phase, Purpose purpose, const Axis *axis,
                      Value *x) {
     if (x->dims != 1) x = shard_piece(g, x, 0, value_numel(x)); /* collectives are along dimension 0 */

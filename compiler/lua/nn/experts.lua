@@ -31,12 +31,13 @@ function nn.combine(x, slots, places, weights)
 end
 
 -- x [rows,in] · w [groups,in,out], each row times the matrix of its group: [rows,out]. counts [groups] are nn.route's. A
--- transposed view of w is read in place.
-function nn.grouped_matmul(x, w, counts)
+-- transposed view of w is read in place. bias [groups,out]: added to the rows of its group.
+function nn.grouped_matmul(x, w, counts, bias)
   need_tensor("grouped_matmul", x)
   if need_tensor("grouped_matmul", w).ndim ~= 3 then fail(nil, "grouped_matmul: w must be [groups,in,out], not %s", tostring(w)) end
   local b, swapped = prim.untransposed(w)
-  return (op("grouped_matmul", { a = x, b = beside(x, b), counts = need_tensor("grouped_matmul", counts), trans_b = swapped }))
+  return (op("grouped_matmul", { a = x, b = beside(x, b), counts = need_tensor("grouped_matmul", counts),
+                                bias = beside(x, bias or nil), trans_b = swapped }))
 end
 
 -- ── a layer of experts ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -54,7 +55,7 @@ local function within_groups(choice, groups, kept)
 end
 
 -- Which experts each of x [...,width] goes to, and with which weights: weights fp32 and index int32 [...,top], and the
--- scores of all experts, fp32 [...,experts].
+-- scores and logits of all experts, fp32 [...,experts].
 local function choose(self, x)
   local logits = nn.cast(self.gate(x), "fp32")
   local scores = self.score == "sigmoid" and nn.sigmoid(logits) or self.score == "softmax" and nn.softmax(logits) or logits
@@ -64,12 +65,15 @@ local function choose(self, x)
   if self.correction then weights = nn.gather(scores, -1, index) end
   if self.score == "chosen" then weights = nn.softmax(weights) end
   if self.normalize then weights = weights / (nn.sum(weights, -1, true) + (self.score == "sigmoid" and 1e-20 or 0)) end
-  return weights * self.scale, index, scores
+  return weights * self.scale, index, scores, logits
 end
+
+local function swiglu(gate, up) return nn.silu(gate) * up end
 
 -- What tokens x [...,width] get from the experts that this module holds on this rank, given which of `all` experts they go
 -- to: an index that is none of these has no row. A row's weight multiplies what the second product reads, which is the
--- same as multiplying what it makes: the backward then needs nothing of what it made. Also how many tokens each got.
+-- same as multiplying what it makes where no bias is added: the backward then needs nothing of what it made. Also how many
+-- tokens each got.
 local function experts_forward(self, x, weights, index)
   local experts, first = self.gate_up_proj:size(0), self.first
   if experts < self.count then first = nn.rank_slice(nn.arange(nn.ranks "expert"), "expert") * experts + first end
@@ -77,11 +81,19 @@ local function experts_forward(self, x, weights, index)
   local slots = nn.numel(index)
   local capacity = self.capacity and math.ceil(self.capacity * slots / self.all) or nil
   local counts, order, places = nn.route(index, experts, { capacity = capacity, expected = math.max(1, slots * experts // self.all) })
-  local of_row = nn.dispatch(nn.reshape(weights, slots, 1), order, nn.reshape(places, slots, 1))
-  local rows = nn.dispatch(x, order, places)
-  local gate, up = nn.chunk(nn.grouped_matmul(rows, nn.transpose(self.gate_up_proj, 1, 2), counts), 2, -1)
-  rows = nn.grouped_matmul(nn.silu(gate) * up * nn.cast(of_row, gate), nn.transpose(self.down_proj, 1, 2), counts)
-  return nn.combine(rows, order, places), counts
+  local function matrix(w) return self.transposed and w or nn.transpose(w, 1, 2) end
+  local both, gate, up = nn.grouped_matmul(nn.dispatch(x, order, places), matrix(self.gate_up_proj), counts, self.gate_up_proj_bias), nil, nil
+  if self.interleaved then
+    gate, up = nn.unbind(nn.unflatten(both, -1, { prim.size(both, -1) // 2, 2 }), -1)
+  else
+    gate, up = nn.chunk(both, 2, -1)
+  end
+  local hidden, bias = self.activation(gate, up), self.down_proj_bias
+  if not bias then
+    local of_row = nn.dispatch(nn.reshape(weights, slots, 1), order, nn.reshape(places, slots, 1))
+    hidden = hidden * nn.cast(of_row, hidden)
+  end
+  return nn.combine(nn.grouped_matmul(hidden, matrix(self.down_proj), counts, bias), order, places, bias and weights or nil), counts
 end
 
 -- Where experts are spread over the ranks of the axis `expert`, each gets the tokens of all of them, and gives back what its
@@ -95,7 +107,7 @@ local function moe_forward(self, x)
   local pieces = self.pieces > 1 and self.experts or { self.experts }
   local spread = pieces[1].gate_up_proj:size(0) < pieces[1].count
   local tokens = spread and everyones(x) or x
-  local own_weights, own_index, scores = choose(self, x)
+  local own_weights, own_index, scores, logits = choose(self, x)
   local weights, index = own_weights, own_index
   if spread then weights, index = everyones(weights), everyones(index) end
   local hidden = self.shared and self.shared(x)
@@ -106,11 +118,17 @@ local function moe_forward(self, x)
   end
   if spread then y = nn.reshape(nn.reduce_scatter(y, "expert"), x.shape) end
   if spread or self.pieces > 1 then counts = nn.route(own_index, pieces[1].all) end
+  if self.balance_rate then
+    local chosen = pieces[1].capacity and nn.bincount(own_index, pieces[1].all) or counts
+    nn.assign(self.correction, chosen, { reduce = "sum", update = function(old, all)
+      return old + self.balance_rate * nn.sign(nn.mean(all) - all)
+    end })
+  end
   if self.shared then
     local said = self.shared(nil, hidden)
     y = y + (self.shared_gate and nn.sigmoid(self.shared_gate(x)) * said or said)
   end
-  return y, scores, counts
+  return y, scores, counts, logits
 end
 
 -- The shared expert in two parts, so that a part is there to compute while tokens travel, to other ranks and back.
@@ -119,20 +137,25 @@ local function shared_forward(self, x, hidden)
 end
 
 -- A layer of experts, each down(silu(gate x) up x) of `hidden` elements; every token goes to `top` of them, and none is
--- dropped. moe(x) of x [...,width] gives y [...,width], the scores of all experts fp32 [...,experts] and how many
--- tokens each got, int32 [experts]. score: of the router's logits "softmax" (the default), "sigmoid", or "chosen", the
+-- dropped. moe(x) of x [...,width] gives y [...,width], the scores of all experts fp32 [...,experts], how many
+-- tokens each got, int32 [experts], and the router's logits fp32 [...,experts]. score: of the router's logits "softmax" (the default), "sigmoid", or "chosen", the
 -- softmax over the chosen ones. normalize: true, the weights of a token add up to 1. scale: 1, times the weights.
--- correction: false; true adds a buffer [experts] to the scores by which experts are chosen. groups, kept_groups: only
+-- correction: false; true adds a buffer [experts] to the scores by which experts are chosen. balance_rate: nil; after each
+-- step the correction of experts that fewer tokens chose than the mean grows by it, that of others falls (DeepSeek-V3's
+-- balance without a loss). groups, kept_groups: only
 -- experts of the groups are chosen whose two best scores add up to most. capacity: an expert takes at most so many
 -- times an equal share of the tokens, in their order. A mesh { expert = n } of the unit spreads the experts over n ranks:
 -- each has whole experts, and gets the tokens of the others. pieces: 1; of n, m.experts is a list of n modules of as many
 -- experts each, so that each can be a unit, gathered while another computes; their parameters are experts.0.gate_up_proj
 -- and so on. shared: the hidden size of an expert that all tokens go to;
 -- shared_gate: true, times the sigmoid of a number a token. Parameters have transformers' names: gate.weight,
--- experts.gate_up_proj [experts,2 hidden,width], experts.down_proj [experts,width,hidden].
+-- experts.gate_up_proj [experts,2 hidden,width], experts.down_proj [experts,width,hidden]. bias: true adds gate.bias,
+-- experts.gate_up_proj_bias and experts.down_proj_bias. activation = function(gate, up) in place of silu(gate) up.
+-- interleaved: true, gate and up take turns. transposed: true, matrices are [experts,width,2 hidden] and
+-- [experts,hidden,width]. GPT-OSS has all of these, with the activation nn.clamped_swiglu and score = "chosen".
 function nn.MoE(width, hidden, options)
   local o = table_of(options)
-  check_keys("nn.MoE", o, "experts top score normalize scale correction groups kept_groups capacity pieces shared shared_gate init dtype")
+  check_keys("nn.MoE", o, "experts top score normalize scale correction groups kept_groups capacity pieces shared shared_gate balance_rate bias activation interleaved transposed init dtype")
   local m = prim.module("MoE", ("nn.MoE(%d, %d)"):format(need_size("nn.MoE", "the width", width), need_size("nn.MoE", "the hidden size", hidden)))
   local experts = need_size("nn.MoE", "experts", o.experts)
   m.top = need_size("nn.MoE", "top", o.top)
@@ -151,22 +174,32 @@ function nn.MoE(width, hidden, options)
     end
   end
   local function linear(inputs, outputs) return nn.Linear(inputs, outputs, { bias = false, dtype = o.dtype }) end
+  local bias = prim.need_boolean("nn.MoE", "bias", o.bias, false)
+  local interleaved, transposed = prim.need_boolean("nn.MoE", "interleaved", o.interleaved, false), prim.need_boolean("nn.MoE", "transposed", o.transposed, false)
+  local activation = o.activation == nil and swiglu or o.activation
+  if type(activation) ~= "function" then fail(nil, "nn.MoE: activation must be a function(gate, up), not %s", prim.describe(o.activation)) end
   m.pieces = o.pieces == nil and 1 or need_size("nn.MoE", "pieces", o.pieces)
   if experts % m.pieces ~= 0 then fail(nil, "nn.MoE: %d experts have no %d equal pieces", experts, m.pieces) end
   local function piece(number)
     local e = prim.module("Experts", "nn.MoE")
     e.count, e.all, e.first = experts // m.pieces, experts, number * (experts // m.pieces)
     e.capacity = o.capacity and prim.need_positive("nn.MoE", "capacity", o.capacity) or false
-    local function matrices(outputs, inputs)
+    e.interleaved, e.transposed, e.activation, e.forward = interleaved, transposed, activation, experts_forward
+    local function parts(outputs, inputs)
       local bound = 1 / math.sqrt(inputs)
-      return nn.parameter({ e.count, outputs, inputs }, { init = o.init or nn.init.uniform(-bound, bound), dtype = o.dtype, experts = true })
+      local shape = transposed and { e.count, inputs, outputs } or { e.count, outputs, inputs }
+      return nn.parameter(shape, { init = o.init or nn.init.uniform(-bound, bound), dtype = o.dtype, experts = true }),
+             bias and nn.parameter({ e.count, outputs }, { dtype = o.dtype, experts = true })
     end
-    e.gate_up_proj, e.down_proj, e.forward = matrices(2 * hidden, width), matrices(width, hidden), experts_forward
+    e.gate_up_proj, e.gate_up_proj_bias = parts(2 * hidden, width)
+    e.down_proj, e.down_proj_bias = parts(width, hidden)
     return e
   end
-  m.gate, m.experts = linear(width, experts), m.pieces == 1 and piece(0) or nn.list {}
+  m.gate, m.experts = nn.Linear(width, experts, { bias = bias, dtype = o.dtype }), m.pieces == 1 and piece(0) or nn.list {}
   for i = 1, m.pieces > 1 and m.pieces or 0 do m.experts[i] = piece(i - 1) end
   m.correction = prim.need_boolean("nn.MoE", "correction", o.correction, false) and nn.buffer({ experts })
+  m.balance_rate = o.balance_rate ~= nil and prim.need_positive("nn.MoE", "balance_rate", o.balance_rate) or false
+  if m.balance_rate and not m.correction then fail("add correction = true", "nn.MoE: balance_rate changes the correction, and there is none") end
   m.shared, m.shared_gate = false, false
   if o.shared then
     local size = need_size("nn.MoE", "shared", o.shared)
@@ -186,4 +219,20 @@ function nn.balance_loss(scores, counts)
   local tokens = nn.numel(scores) // experts
   local rows = nn.reshape(scores, tokens, experts)
   return nn.sum(nn.mean(rows, 0) * nn.cast(need_tensor("balance_loss", counts), "fp32")) * (experts / tokens)
+end
+
+-- The mean over tokens of the square of logsumexp(logits), which keeps a router's logits small (ST-MoE). logits
+-- [...,experts] are nn.MoE's fourth result.
+function nn.router_z_loss(logits)
+  local z = nn.logsumexp(need_tensor("router_z_loss", logits), -1)
+  return nn.mean(z * z)
+end
+
+-- (up + 1) gate sigmoid(alpha gate), gate at most `limit`, up from -limit to limit: the experts' activation of GPT-OSS.
+-- limit: 7, alpha: 1.702.
+function nn.clamped_swiglu(gate, up, limit, alpha)
+  limit = limit == nil and 7 or prim.need_positive("clamped_swiglu", "limit", limit)
+  alpha = alpha == nil and 1.702 or prim.need_positive("clamped_swiglu", "alpha", alpha)
+  gate, up = nn.clamp(need_tensor("clamped_swiglu", gate), nil, limit), nn.clamp(need_tensor("clamped_swiglu", up), -limit, limit)
+  return (up + 1) * (gate * nn.sigmoid(gate * alpha))
 end

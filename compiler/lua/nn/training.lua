@@ -77,7 +77,8 @@ function nn.training_mode() return (prim.training_mode()) end
 function nn.input(dtype, shape, options) return (prim.input(dtype, shape, options)) end
 -- What a model file returns. model: a module. batch: a table of inputs by name. loss: a function of model and batch
 -- that returns one number. optimizer, schedule: from optim. grad_scaler: optim.GradScaler, for fp16. clip_grad_norm:
--- none by default. accumulate: microbatches a step, 1 by default. sample = { inputs, logits }: what a program's
+-- none by default. ema = { decay = 0.999 }: an average of the weights too, as torch.optim.swa_utils.get_ema_multi_avg_fn
+-- takes it, which a program's `--ema` validates, samples and exports. accumulate: microbatches a step, 1 by default. sample = { inputs, logits }: what a program's
 -- `--sample` runs, where logits(model, batch) returns [1,seq,vocab]. deterministic: true; false allows faster kernels
 -- on GPUs, whose sums depend on timing. It changes nothing on the CPU target.
 function nn.training(options) return (prim.training(options)) end
