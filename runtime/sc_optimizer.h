@@ -8,6 +8,8 @@
  * adam:  g = grad·c;  decoupled: p = p·(1 - lr·decay), else g = g + decay·p
  *        m = beta1·m + (1-beta1)·g;  v = beta2·v + (1-beta2)·g·g
  *        p = p - (lr / (1-beta1^t)) · (m / (√v / √(1-beta2^t) + eps))
+ * lion:  g = grad·c;  p = p·(1 - lr·decay);  p = p - lr·sign(beta1·m + (1-beta1)·g);  m = beta2·m + (1-beta2)·g
+ *        (X. Chen and others: Symbolic discovery of optimization algorithms, NeurIPS 2023; decay as in AdamW)
  * Moments of bf16 are computed in fp32, serve p as they are, and are rounded when they are stored. */
 #ifndef SC_OPTIMIZER_H
 #define SC_OPTIMIZER_H
@@ -148,6 +150,37 @@ static inline sc_operands sc_adam_operands(const sc_adam_args *k) {
     o.grad = k->grad, o.master = k->master, o.coefficient = k->coefficient;
     o.moment[0] = k->m, o.moment[1] = k->v, o.step = k->step, o.wire = k->wire;
     o.table = k->table, o.ntable = k->ntable, o.slice = k->slice, o.axis = k->axis, o.flag = k->decoupled;
+    return o;
+}
+
+SC_FN sc_constants sc_lion_step(const sc_record *r, int64_t t, real clip, bool flag) {
+    sc_constants c = {};
+    double beta1 = r->beta1, beta2 = r->beta2;
+    c.clip = clip;
+    c.beta1 = (real)beta1;
+    c.rest1 = (real)(1 - beta1);
+    c.beta2 = (real)beta2;
+    c.rest2 = (real)(1 - beta2);
+    return c;
+}
+SC_FN sc_constants sc_lion_group(sc_constants c, const sc_record *r, int group) {
+    double lr = r->lr[group], decay = r->weight_decay[group];
+    c.rate = (real)lr;
+    c.keep = (real)(1 - lr * decay);
+    return c;
+}
+SC_FN void sc_lion_element(const sc_constants *c, real g, real *p, real *m, real *v) {
+    g = g * c->clip;
+    real between = c->beta1 * *m + c->rest1 * g;
+    *p = *p * c->keep - c->rate * (real)((between > 0) - (between < 0));
+    *m = c->beta2 * *m + c->rest2 * g;
+}
+SC_RULE sc_lion = {1, sc_lion_step, sc_lion_group, sc_lion_element};
+
+static inline sc_operands sc_lion_operands(const sc_lion_args *k) {
+    sc_operands o = {};
+    o.grad = k->grad, o.master = k->master, o.coefficient = k->coefficient, o.moment[0] = k->m, o.wire = k->wire;
+    o.table = k->table, o.ntable = k->ntable, o.slice = k->slice, o.axis = k->axis;
     return o;
 }
 

@@ -519,7 +519,7 @@ static void need_field(lua_State *L, const char *key, int type, const char *expe
     lua_pop(L, 1);
 }
 
-/* "optim.SGD, optim.Adam or optim.AdamW" */
+/* "optim.SGD, optim.Adam, optim.AdamW or optim.Lion" */
 static const char *optimizer_names(Arena *a) {
     Str s = {.arena = a};
     for (int i = 0; i < SC_OPTIMIZERS; i++)

@@ -4,13 +4,14 @@
 local prim = prim
 local optim = {}
 
--- Optimizers, as in torch.optim. Defaults: lr = 1e-3, betas = { 0.9, 0.999 }, eps = 1e-8, momentum = 0, nesterov = false,
--- weight_decay = 0 (AdamW: 0.01). groups = { { match = { "*.bias" }, lr = ..., weight_decay = ... } } sets other values for
+-- Optimizers, as in torch.optim. Defaults: lr = 1e-3 (Lion: 1e-4), betas = { 0.9, 0.999 } (Lion: { 0.9, 0.99 }), eps = 1e-8,
+-- momentum = 0, nesterov = false, weight_decay = 0 (AdamW: 0.01). groups = { { match = { "*.bias" }, lr = ..., weight_decay = ... } } sets other values for
 -- parameters whose path matches. moment_dtype: "fp32" or "bf16", how moments (of SGD: the momentum) are stored; bf16 is
 -- rounded stochastically.
 function optim.SGD(options) return (prim.optimizer("SGD", options)) end       -- momentum, nesterov
 function optim.Adam(options) return (prim.optimizer("Adam", options)) end     -- betas, eps
 function optim.AdamW(options) return (prim.optimizer("AdamW", options)) end   -- betas, eps; decay apart from the gradient
+function optim.Lion(options) return (prim.optimizer("Lion", options)) end     -- betas; decay apart from the gradient
 
 -- Schedules: factors on lr. All rise to 1 over `warmup` steps (0 by default). Then constant stays at 1, linear and cosine
 -- fall to min_ratio (0 by default) at step `total`.

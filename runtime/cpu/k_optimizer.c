@@ -99,6 +99,10 @@ SC_KERNEL(adam) {
     update(task, sc_adam_operands(k), sc_adam);
 }
 
+SC_KERNEL(lion) {
+    update(task, sc_lion_operands(k), sc_lion);
+}
+
 SC_KERNEL(count_step) {
     if (task->part == 0 && !(k->coefficient.p && skips(&k->coefficient))) *(int64_t *)k->step.p += 1;
 }

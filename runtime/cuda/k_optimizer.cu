@@ -305,6 +305,10 @@ SC_KERNEL(adam) {
     launch<sc_adam>(task, sc_adam_operands(k));
 }
 
+SC_KERNEL(lion) {
+    launch<sc_lion>(task, sc_lion_operands(k));
+}
+
 SC_KERNEL(count_step) {
     SC_LAUNCH(task, count_one, 1, 1, (int64_t *)k->step.p, (const float *)k->coefficient.p);
 }

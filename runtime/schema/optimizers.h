@@ -53,6 +53,14 @@ static const sc_optimizer_info sc_optimizers[] = {
      .counts_steps = true,
      .decoupled = true,
      .flops = 15},
+    {.name = "lion",
+     .lua = "Lion",
+     .update = "lion",
+     .keys = "betas",
+     .lr = 1e-4,
+     .betas = {0.9, 0.99},
+     .moments = {"m"},
+     .flops = 12},
 };
 enum { SC_OPTIMIZERS = sizeof sc_optimizers / sizeof *sc_optimizers };
 

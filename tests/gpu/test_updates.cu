@@ -217,6 +217,42 @@ static void adam_trial(const optimizer_case &c, bool wide = false) {
     }
 }
 
+static void lion_trial(const optimizer_case &c) {
+    pool p;
+    int64_t n = c.shard_numel;
+    tensor &g = p.random(c.grad, {n}), &w = p.random(c.master, {n}), &m = p.random(c.moments, {n}, {}, 0, 0.1);
+    tensor &clip = p.empty(FP32, {1}), &wire = p.random(BF16, {n});
+    fill(clip, [] { return 0.7; });
+    numbers ww = w.x, wm = m.x, hw = w.x, hm = m.x, none(1), want = wire.x;
+    std::vector<int64_t> rows = rows_of(c);
+    sc_constants step = sc_lion.step(&record, 0, (float)clip.x[0], c.flag);
+    double b1 = record.beta1, b2 = record.beta2;
+    for (int64_t i = 0; i < n; i++) {
+        int group = group_of(c, i);
+        if (group < 0) continue;
+        double lr = record.lr[group], d = g.x[i] * clip.x[0], between = b1 * m.x[i] + (1 - b1) * d;
+        wm[i] = b2 * m.x[i] + (1 - b2) * d;
+        ww[i] = w.x[i] * (1 - lr * record.weight_decay[group]) - lr * ((between > 0) - (between < 0));
+        update_on_host(c, sc_lion, step, i, g.x[i], &hw[i], &hm[i], &none[0]);
+        want[i] = sc_from_bf16(sc_to_bf16((float)hw[i]));
+    }
+    trial t(name_of("lion", c), sc_lion_args{.grad = g.t,
+                                             .master = w.t,
+                                             .coefficient = clip.t,
+                                             .m = m.t,
+                                             .wire = given(c.master == FP32, wire),
+                                             .table = rows.data(),
+                                             .ntable = (int64_t)rows.size(),
+                                             .slice = c.shard_numel});
+    t.place[0].at = c.shard;
+    t.run();
+    t.expect("master", w, ww, 0.05, 1e-6);
+    t.expect("master's bits", w, hw, -1);
+    t.expect("momentum", m, wm, 0.1, 1e-6 + (c.moments == BF16 ? 4e-3 : 0));
+    t.expect("momentum's bits", m, hm, -1);
+    if (c.master == FP32) t.expect("wire", wire, want, -1);
+}
+
 static void sgd_trial(const optimizer_case &c, bool momentum) {
     pool p;
     int64_t n = c.shard_numel;
@@ -338,7 +374,7 @@ static void clip_trial(double size, bool scaled) {
 }
 
 static void optimizers() {
-    if (!wanted("adam sgd sum_squares clip_coefficient count_step")) return;
+    if (!wanted("adam sgd lion sum_squares clip_coefficient count_step")) return;
     std::vector<int64_t> plain = {0, 9000, 1, 9216, 11111, 2, 11264, 20000, 0}, many;
     for (int64_t s = 0; s < 150; s++)
         for (int64_t x : {s * 256, s * 256 + 200 + s % 56, s % 3}) many.push_back(x);
@@ -348,6 +384,7 @@ static void optimizers() {
                 bool flag = (grad + master + moments) % 2;
                 adam_trial({grad, master, moments, flag, 1, 5120, plain});
                 sgd_trial({grad, master, moments, flag, 1, 5120, plain}, true);
+                lion_trial({grad, master, moments, flag, 1, 5120, plain});
                 sgd_trial({grad, master, moments, flag, 0, 4096, plain}, false);
             }
     for (int shard = 0; shard < 4; shard++)

@@ -137,6 +137,21 @@ Test(moments, sgd_rounds_its_momentum) {
     }
 }
 
+Test(moments, lion_rounds_its_momentum) {
+    rates();
+    state s = new_state(BF16), exact = slice_of(s, FP32, 0, N);
+    sc_tensor wire = T_(BF16, N);
+    run(lion, .grad = exact.g, .master = exact.p, .coefficient = exact.clip, .m = exact.m, .slice = N, PLAIN);
+    run(lion, .grad = s.g, .master = s.p, .coefficient = s.clip, .m = s.m, .wire = wire, .slice = N, KEYED);
+    for (int64_t i = 0; i < N; i++) {
+        int row = row_of(i);
+        uint32_t word = row < 0 ? 0 : word_at(keyed[4 * row + 3], i - keyed[4 * row]);
+        same(&s.p, i, val(&exact.p, i));
+        same(&s.m, i, rounded(val(&exact.m, i), word & 0xffff));
+        if (row >= 0) same(&wire, i, sc_as_bf16((float)val(&s.p, i)));
+    }
+}
+
 /* However many ranks hold the parameters; slices cut them anywhere. */
 Test(moments, any_world_has_the_same_bits) {
     rates();

@@ -100,6 +100,31 @@ Test(kernels, sgd) {
     }
 }
 
+Test(kernels, lion) {
+    rates();
+    FOR_DTYPES {
+        sc_tensor g = filled(T_(d, NUMEL), 1, 0), p = filled(T_(d, NUMEL), 1, 0), clip = filled(T_(SC_REAL, 1), 0, 0.5);
+        sc_tensor m = filled(T_(SC_REAL, NUMEL), 0.1, 0);
+        double old[2][NUMEL], loose = sizeof(real) == 8 ? 1e-6 / tolerance(FP64) : 1;
+        put(&g, 5, 0), put(&m, 5, 0); /* no direction at all */
+        for (int64_t i = 0; i < NUMEL; i++) old[0][i] = val(&p, i), old[1][i] = val(&m, i);
+        at_place[0] = (sc_coord){0, 2};
+        run(lion, .grad = g, .master = p, .coefficient = clip, .m = m, SEGMENTS);
+        for (int64_t i = 0; i < NUMEL; i++) {
+            int group = group_of(i);
+            double gi = val(&g, i) * 0.5, lr = group ? 0.02 : 0.01, wd = group ? 0.1 : 0;
+            double between = 0.9 * old[1][i] + 0.1 * gi;
+            if (group < 0) {
+                same(&p, i, old[0][i]), same(&m, i, old[1][i]);
+                continue;
+            }
+            double x = old[0][i] * (1 - lr * wd) - lr * ((between > 0) - (between < 0));
+            near(&m, i, 0.95 * old[1][i] + 0.05 * gi, loose, "lion m");
+            near(&p, i, x, d == FP64 || d == FP32 ? loose : 1, "lion p");
+        }
+    }
+}
+
 Test(kernels, norm_and_clipping) {
     rates();
     FOR_DTYPES {
