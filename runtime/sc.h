@@ -266,8 +266,9 @@ typedef struct {
     int64_t logits_shape[3]; /* sample: [1, seq, vocab], of which the row record.position is kept; program -1: none */
     const char *optimizer, *schedule;
     double beta1, beta2, eps, momentum, clip;
-    int64_t warmup, total;
+    int64_t warmup, total, decay_steps;
     double min_ratio;
+    const float *factors; /* schedule "function": of steps 0 to total - 1; else NULL */
     const sc_group_info *groups;
     int ngroups;
     const sc_setting_info *settings;

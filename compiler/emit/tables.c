@@ -224,6 +224,14 @@ static void put_training(const Emit *e) {
     for (int i = 0; i < o->groups.n; i++)
         row(e, NAME(c_float(e->a, o->groups.at[i].lr)), NAME(c_float(e->a, o->groups.at[i].weight_decay)));
     close_table(e, o->groups.n);
+    if (!t->schedule.factors) return;
+    open_table(e, "float", "factors");
+    for (int64_t i = 0; i < t->schedule.total; i++) {
+        put_text(e, i % 8 ? " " : "    ");
+        put_text(e, c_float(e->a, t->schedule.factors[i]));
+        end_row(e, i % 8 == 7 || i + 1 == t->schedule.total ? ",\n" : ",");
+    }
+    put(e, "};\n\n");
 }
 
 static int put_peak(const Emit *e) {
@@ -320,6 +328,19 @@ static const char *groups_of(const Emit *e) {
     return all;
 }
 
+static void mix(uint64_t *h, const void *data, size_t n) { /* FNV-1a */
+    for (size_t i = 0; i < n; i++) *h = (*h ^ ((const unsigned char *)data)[i]) * 1099511628211u;
+}
+static const uint64_t MIX_FROM = 14695981039346656037u;
+
+/* "1000 steps, 5f6d...": tells two tables apart. */
+static const char *factors_told(const Emit *e) {
+    const LrSchedule *s = &e->g->training->schedule;
+    uint64_t h = MIX_FROM;
+    mix(&h, s->factors, sizeof *s->factors * (size_t)s->total);
+    return arena_printf(e->a, "%lld steps, %016llx", (long long)s->total, (unsigned long long)h);
+}
+
 static int put_settings(const Emit *e) {
     const Training *t = e->g->training;
     const GradScaler *scaler = t->scaler;
@@ -334,10 +355,12 @@ static int put_settings(const Emit *e) {
     enum { OWN = sizeof own / sizeof *own };
     open_table(e, "sc_setting_info", "settings");
     for (int i = 0; i < OWN; i++) row(e, STRING(own[i][0]), STRING(own[i][1]), NUMBER(0));
+    if (t->schedule.factors) row(e, STRING("function of the schedule"), STRING(factors_told(e)), NUMBER(0));
     for (int i = 0; i < t->options.n; i++)
         row(e, STRING(t->options.at[i].name), STRING(t->options.at[i].text), NUMBER(1));
-    close_table(e, OWN + t->options.n);
-    return OWN + t->options.n;
+    int n = OWN + t->options.n + (t->schedule.factors != NULL);
+    close_table(e, n);
+    return n;
 }
 
 static int put_dumps(const Emit *e) {
@@ -360,13 +383,9 @@ static int put_dumps(const Emit *e) {
 }
 
 /* ── the build ───────────────────────────────────────────────────────────────────────────────────────────────────── */
-static void mix(uint64_t *h, const void *data, size_t n) { /* FNV-1a */
-    for (size_t i = 0; i < n; i++) *h = (*h ^ ((const unsigned char *)data)[i]) * 1099511628211u;
-}
-
 /* What a checkpoint must agree with: paths, shapes and dtypes, but neither world nor policies. */
 static unsigned long long model_hash(const Graph *g) {
-    uint64_t h = 14695981039346656037u;
+    uint64_t h = MIX_FROM;
     for (int i = 0; i < g->params.n; i++) {
         const Param *p = g->params.at[i];
         int64_t dtype = p->dtype, dims = p->dims;
@@ -432,7 +451,9 @@ static void put_build(const Emit *e, int npeak, int ndumps, int nsettings) {
     const Training *t = g->training;
     const Optimizer *o = t->optimizer;
     static const char *const schedules[] = {
-        [SCHED_CONSTANT] = "constant", [SCHED_LINEAR] = "linear", [SCHED_COSINE] = "cosine"};
+        [SCHED_CONSTANT] = "constant", [SCHED_LINEAR] = "linear",     [SCHED_COSINE] = "cosine",
+        [SCHED_WSD] = "wsd",           [SCHED_FUNCTION] = "function",
+    };
     unsigned long long sums = 0; /* a bit each metric */
     double library_bytes = 0;
     for (int i = 0; i < t->metrics.n; i++) sums |= (unsigned long long)t->metrics.at[i].is_sum << i;
@@ -476,6 +497,8 @@ static void put_build(const Emit *e, int npeak, int ndumps, int nsettings) {
     put(e, "    .momentum = %s,\n    .clip = %s,\n", c_float(e->a, o->momentum), c_float(e->a, t->clip_grad_norm));
     put(e, "    .warmup = %lld,\n    .total = %lld,\n    .min_ratio = %s,\n", (long long)t->schedule.warmup,
         (long long)t->schedule.total, c_float(e->a, t->schedule.min_ratio));
+    if (t->schedule.decay_steps) put(e, "    .decay_steps = %lld,\n", (long long)t->schedule.decay_steps);
+    if (t->schedule.factors) put(e, "    .factors = factors,\n");
     for (Unused k = 0; k < N_UNUSED; k++)
         if (p->unused[k].n) put(e, "    .unused[%d] = %s,\n", k, quoted(e, plan_unused(p, k)));
     if (g->unproven) put(e, "    .unproven = %s,\n", quoted(e, g->unproven));

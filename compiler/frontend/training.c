@@ -377,6 +377,8 @@ static int prim_log_metric(lua_State *L) {
 
 /* ── optimizer and schedule ─────────────────────────────────────────────────────────────────────────────────────────
  */
+enum { MOST_FACTORS = 1 << 20 }; /* of a schedule that is a function */
+
 typedef struct { /* what optim.AdamW {...} and optim.cosine {...} return */
     Optimizer *optimizer;
     LrSchedule *schedule;
@@ -474,12 +476,15 @@ static int prim_optimizer(lua_State *L) { /* "SGD", options */
 }
 
 static int prim_schedule(lua_State *L) { /* "cosine", options */
-    static const char *const names[] = {"constant", "linear", "cosine"};
+    static const char *const names[] = {"constant", "linear", "cosine", "wsd"};
     const char *name = luaL_checkstring(L, 1), *what = arena_printf(fe_of(L)->arena, "optim.%s", name);
     LrSchedule *s = NEW(fe_of(L)->arena, LrSchedule);
     options_table(L, 2);
     while (strcmp(names[s->kind], name)) s->kind++;
-    field_check_keys(L, 2, what, s->kind == SCHED_CONSTANT ? "warmup" : "warmup total min_ratio");
+    field_check_keys(L, 2, what,
+                     s->kind == SCHED_CONSTANT ? "warmup"
+                     : s->kind == SCHED_WSD    ? "warmup total decay_steps min_ratio"
+                                               : "warmup total min_ratio");
     s->warmup = field_integer(L, 2, what, "warmup", 0, 0);
     s->total = field_integer(L, 2, what, "total", 0, 1);
     s->min_ratio = field_number(L, 2, what, "min_ratio", 0);
@@ -488,6 +493,54 @@ static int prim_schedule(lua_State *L) { /* "cosine", options */
     if (s->kind != SCHED_CONSTANT && s->total <= s->warmup)
         field_fail(L, "total", "%s: total = %lld steps must be more than warmup = %lld", what, (long long)s->total,
                    (long long)s->warmup);
+    if (s->kind == SCHED_WSD) {
+        s->decay_steps = field_integer(L, 2, what, "decay_steps", 0, 1);
+        if (!s->decay_steps)
+            sandbox_fail(L, "%s: decay_steps is missing: write how many steps before `total` the rate begins to fall",
+                         what);
+        if (s->decay_steps > s->total - s->warmup)
+            field_fail(L, "decay_steps", "%s: decay_steps = %lld, but only %lld steps lie between warmup and total",
+                       what, (long long)s->decay_steps, (long long)(s->total - s->warmup));
+    }
+    push_optim(L, NULL, s);
+    return 1;
+}
+
+static int prim_tabulate(lua_State *L) { /* function of the step, options */
+    static const char what[] = "optim.schedule";
+    LrSchedule *s = NEW(fe_of(L)->arena, LrSchedule);
+    if (lua_type(L, 1) != LUA_TFUNCTION)
+        sandbox_fail(L, "%s: write optim.schedule(function(step) return ... end, { total = N }), not %s first", what,
+                     field_type(L, 1));
+    lua_settop(L, 2);
+    options_table(L, 2);
+    field_check_keys(L, 2, what, "total");
+    s->kind = SCHED_FUNCTION;
+    s->total = field_integer(L, 2, what, "total", 0, 1);
+    if (!s->total)
+        sandbox_fail(L, "%s: total is missing: write { total = N }, for how many steps there are factors", what);
+    if (s->total > MOST_FACTORS)
+        field_fail(L, "total", "%s: total = %lld; at most %d factors fit into a program", what, (long long)s->total,
+                   MOST_FACTORS);
+    float *factors = NEW_ARRAY(fe_of(L)->arena, float, s->total);
+    Source at = sandbox_function_source(L, 1);
+    for (int64_t t = 0; t < s->total; t++) {
+        lua_pushvalue(L, 1);
+        lua_pushinteger(L, t);
+        lua_call(L, 1, 1);
+        double x = lua_tonumber(L, -1);
+        if (lua_type(L, -1) != LUA_TNUMBER)
+            fail(at, "%s: at step %lld the function returned %s; it must return a factor on lr%s", what, (long long)t,
+                 field_type(L, -1), lua_isnil(L, -1) ? ": write `return` before it" : "");
+        if (!(x >= 0 && x <= 1e30))
+            fail(at, "%s: at step %lld the function returned %g; a factor on lr is finite and at least 0", what,
+                 (long long)t, x);
+        if (!sc_fits_fp32(x))
+            fail(at, "%s: %g at step %lld; " FP32_RANGE, what, x, (long long)t, (float)x, SC_LEAST_FP32);
+        factors[t] = (float)x;
+        lua_pop(L, 1);
+    }
+    s->factors = factors;
     push_optim(L, NULL, s);
     return 1;
 }
@@ -532,7 +585,7 @@ static Optim *optim_field(lua_State *L, const char *key, bool schedule) {
     Optim *o = luaL_testudata(L, -1, OPTIM);
     if (!lua_isnil(L, -1) && (!o || (schedule ? !o->schedule : !o->optimizer)))
         field_fail(L, key, "nn.training: %s must be %s, not %s", key,
-                   schedule ? "optim.constant, optim.linear or optim.cosine { ... }"
+                   schedule ? "optim.constant, optim.linear, optim.cosine or optim.wsd { ... }, or optim.schedule(...)"
                             : arena_printf(fe_of(L)->arena, "%s { ... }", optimizer_names(fe_of(L)->arena)),
                    field_type(L, -1));
     lua_pop(L, 1);
@@ -625,13 +678,10 @@ void training_trace(Frontend *f) {
 }
 
 void training_open(lua_State *L) {
-    static const luaL_Reg functions[] = {{"input", prim_input},
-                                         {"count", prim_count},
-                                         {"log_metric", prim_log_metric},
-                                         {"optimizer", prim_optimizer},
-                                         {"schedule", prim_schedule},
-                                         {"training", prim_training},
-                                         {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"input", prim_input},           {"count", prim_count},
+                                         {"log_metric", prim_log_metric}, {"optimizer", prim_optimizer},
+                                         {"schedule", prim_schedule},     {"tabulate", prim_tabulate},
+                                         {"training", prim_training},     {NULL, NULL}};
     luaL_setfuncs(L, functions, 0);
     luaL_newmetatable(L, INPUT);
     lua_pop(L, 1);

@@ -57,11 +57,12 @@ typedef struct { /* optim.GradScaler */
     bool without_fp16; /* wanted though nothing is fp16 */
 } GradScaler;
 
-typedef enum { SCHED_CONSTANT, SCHED_LINEAR, SCHED_COSINE } SchedKind;
+typedef enum { SCHED_CONSTANT, SCHED_LINEAR, SCHED_COSINE, SCHED_WSD, SCHED_FUNCTION } SchedKind;
 typedef struct {
     SchedKind kind;
-    int64_t warmup, total;
+    int64_t warmup, total, decay_steps;
     double min_ratio;
+    const float *factors; /* of a function of the model file: what it returned for steps 0 to total - 1 */
 } LrSchedule;
 
 typedef struct OptionValue { /* nn.options as resolved */

@@ -14,10 +14,16 @@ function optim.AdamW(options) return (prim.optimizer("AdamW", options)) end   --
 function optim.Lion(options) return (prim.optimizer("Lion", options)) end     -- betas; decay apart from the gradient
 
 -- Schedules: factors on lr. All rise to 1 over `warmup` steps (0 by default). Then constant stays at 1, linear and cosine
--- fall to min_ratio (0 by default) at step `total`.
+-- fall to min_ratio (0 by default) at step `total`. wsd stays at 1 (warm-up, stable, decay) and falls over the last
+-- `decay_steps` steps before `total`, in a line, to min_ratio.
 function optim.constant(options) return (prim.schedule("constant", options)) end
 function optim.linear(options) return (prim.schedule("linear", options)) end
 function optim.cosine(options) return (prim.schedule("cosine", options)) end
+function optim.wsd(options) return (prim.schedule("wsd", options)) end
+
+-- optim.schedule(function(step) return factor end, { total = n }): any schedule. The function is called for steps 0 to n - 1
+-- when the model is compiled, and the program holds the factors (fp32); after them the last one stays.
+function optim.schedule(factor, options) return (prim.tabulate(factor, options)) end
 
 -- Scales the loss of fp16 training and skips steps whose gradients overflow, as torch.amp.GradScaler. It scales what the
 -- loss function returns, unless scaler:scale is called. Defaults: init_scale = 65536, growth_factor = 2, backoff_factor =

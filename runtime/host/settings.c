@@ -28,6 +28,7 @@ static const Setting settings[] = {
     ROW(REAL, "lr", lr),
     ROW(WHOLE, "warmup", warmup),
     ROW(WHOLE, "total", total),
+    ROW(WHOLE, "decay-steps", decay_steps),
     ROW(REAL, "min-ratio", min_ratio),
     ROW(REAL, "betas", beta1),
     ROW(REAL, "betas", beta2),
@@ -83,7 +84,8 @@ static double saved_value(const json_t *given, const Setting *s) {
 /* A schedule of another kind has a length of its own, too. */
 static bool takes(const Run *run, const json_t *given, const Setting *s) {
     const char *kind = text_of(given, "schedule");
-    bool of_schedule = !strcmp(s->option, "warmup") || !strcmp(s->option, "total") || !strcmp(s->option, "min-ratio");
+    bool of_schedule = !strcmp(s->option, "warmup") || !strcmp(s->option, "total") ||
+                       !strcmp(s->option, "decay-steps") || !strcmp(s->option, "min-ratio");
     if (args_given(&run->o, s->option) || !args_has(run->b, s->option)) return false;
     if (s->kind == COUNT && saved_value(given, s) < 2) return false; /* its program took one microbatch a step */
     return saved_value(given, s) >= 0 && (!of_schedule || (kind && !strcmp(kind, run->b->schedule)));

@@ -34,6 +34,8 @@ TESTED = {
     "optim.AdamW": dict.fromkeys(("lr", "betas", "eps", "weight_decay", "moment_dtype", "groups"), "options.optimizers"),
     "optim.Lion": dict.fromkeys(("lr", "betas", "weight_decay", "moment_dtype", "groups"), "options.optimizers"),
     "optim.cosine": dict.fromkeys(("warmup", "total", "min_ratio"), "surface.schedules"),
+    "optim.wsd": dict.fromkeys(("warmup", "total", "decay_steps", "min_ratio"), "surface.schedules"),
+    "optim.schedule": {"total": "surface.schedules"},
     "grad_scaler": dict.fromkeys(("init_scale", "growth_factor", "backoff_factor", "growth_interval", "without_fp16"), "options.scaler"),
     "sample": {"inputs": "options.sample", "logits": "options.sample"},
     "nn.training": {
@@ -62,7 +64,9 @@ def accepted():
     check(len(lists) == 2, "tables with names of their own: %s" % lists)
     found["nn.fully_shard"], found["nn.checkpoint"] = lists
     found["groups"] = words(re.search(call % "name", training)[1])
-    found["optim.cosine"] = words(re.search(r'SCHED_CONSTANT \? "warmup" : ("[^"]*")', training)[1])
+    wsd, cosine = re.search(r'SCHED_CONSTANT \? "warmup"\s*: s->kind == SCHED_WSD\s*\? ("[^"]*")\s*: ("[^"]*")', training).groups()
+    found["optim.wsd"], found["optim.cosine"] = words(wsd), words(cosine)
+    found["optim.schedule"] = words(re.search(call % "what", training)[1])
     found["grad_scaler"] = words(re.search(call % "WHAT", scaler)[1])
     shared = re.search(r'arena_printf\(a, "(lr %s [a-z_ ]+)", rule->keys\)', training)[1]
     with open(os.path.join(ROOT, "runtime/schema/optimizers.h")) as f:
