@@ -182,7 +182,9 @@ static void put_units(const Emit *e) {
         for (int k = 0; k < 5; k++) put(e, "0x%llx, ", state_at(e, s[k]));
         for (int k = 0; k < 5; k++) put(e, "%d, ", placed(e, s[k]));
         for (int k = 0; k < 5; k++)
-            put(e, "%d%s", placed(e, s[k]) && emit_value_host(e, s[k]->value), k < 4 ? ", " : "},\n");
+            put(e, "%d%s", placed(e, s[k]) && emit_value_host(e, s[k]->value), k < 4 ? ", " : "");
+        if (u->optimizer && u->optimizer->set > 0) put(e, ", %s", quoted(e, u->optimizer->rule->name));
+        put(e, "},\n");
     }
     close_table(e, e->g->units.n);
 }
@@ -224,6 +226,13 @@ static void put_training(const Emit *e) {
     for (int i = 0; i < o->groups.n; i++)
         row(e, NAME(c_float(e->a, o->groups.at[i].lr)), NAME(c_float(e->a, o->groups.at[i].weight_decay)));
     close_table(e, o->groups.n);
+    for (int i = 1; i < t->optimizers.n; i++) {
+        const Optimizer *x = t->optimizers.at[i];
+        if (i == 1) open_table(e, "sc_set_info", "sets");
+        row(e, STRING(x->rule->name), NAME(c_float(e->a, x->beta1)), NAME(c_float(e->a, x->beta2)),
+            NAME(c_float(e->a, x->eps)), NAME(c_float(e->a, x->momentum)));
+        if (i + 1 == t->optimizers.n) close_table(e, i);
+    }
     if (!t->schedule.factors) return;
     open_table(e, "float", "factors");
     for (int64_t i = 0; i < t->schedule.total; i++) {
@@ -312,6 +321,22 @@ static const char *precision_of(const Emit *e) {
     return all;
 }
 
+/* "muon ns 5 x 3.4445 -4.775 2.0315 original": what no option of the program changes. Of a group's optimizer all of it:
+ * "adamw betas 0.9 0.95 eps 1e-08". */
+static const char *numbers_of(const Emit *e, const Optimizer *o) {
+    const char *all = o->name;
+    if (o->set > 0 && sc_optimizer_takes(o->rule, "betas"))
+        all = arena_printf(e->a, "%s betas %g %g", all, o->beta1, o->beta2);
+    if (o->set > 0 && sc_optimizer_takes(o->rule, "eps")) all = arena_printf(e->a, "%s eps %g", all, o->eps);
+    if (o->set > 0 && sc_optimizer_takes(o->rule, "momentum"))
+        all = arena_printf(e->a, "%s momentum %g%s", all, o->momentum, o->nesterov ? " nesterov" : "");
+    if (o->rule->before)
+        all = arena_printf(e->a, "%s ns %d x %g %g %g, %s", all, o->ns_steps, o->ns_coefficients[0],
+                           o->ns_coefficients[1], o->ns_coefficients[2],
+                           o->adjust == ADJUST_ORIGINAL ? "original" : "match_rms_adamw");
+    return all;
+}
+
 /* "*.bias *norm*: lr x 1, weight_decay x 0" for each group but the first, whose values are options of the program; the
  * others keep their ratio to them. */
 static const char *groups_of(const Emit *e) {
@@ -320,6 +345,8 @@ static const char *groups_of(const Emit *e) {
     for (int k = 1; k < o->groups.n; k++) {
         const OptGroup *x = &o->groups.at[k];
         for (int i = 0; i < x->nmatch; i++) all = arena_printf(e->a, "%s%s%s", all, *all ? " " : "", x->match[i]);
+        if (x->of != OF_ANY) all = arena_printf(e->a, "%s of %s", all, x->of == OF_MATRICES ? "matrices" : "others");
+        if (x->optimizer != o) all = arena_printf(e->a, "%s by %s", all, numbers_of(e, x->optimizer));
         all = arena_printf(e->a, "%s: lr %s%g, weight_decay %s%g%s", all, o->lr != 0 ? "x " : "",
                            o->lr != 0 ? x->lr / o->lr : x->lr, o->weight_decay != 0 ? "x " : "",
                            o->weight_decay != 0 ? x->weight_decay / o->weight_decay : x->weight_decay,
@@ -355,10 +382,11 @@ static int put_settings(const Emit *e) {
     enum { OWN = sizeof own / sizeof *own };
     open_table(e, "sc_setting_info", "settings");
     for (int i = 0; i < OWN; i++) row(e, STRING(own[i][0]), STRING(own[i][1]), NUMBER(0));
+    if (t->optimizer->rule->before) row(e, STRING("optimizer"), STRING(numbers_of(e, t->optimizer)), NUMBER(0));
     if (t->schedule.factors) row(e, STRING("function of the schedule"), STRING(factors_told(e)), NUMBER(0));
     for (int i = 0; i < t->options.n; i++)
         row(e, STRING(t->options.at[i].name), STRING(t->options.at[i].text), NUMBER(1));
-    int n = OWN + t->options.n + (t->schedule.factors != NULL);
+    int n = OWN + t->options.n + (t->schedule.factors != NULL) + (t->optimizer->rule->before != NULL);
     close_table(e, n);
     return n;
 }
@@ -499,6 +527,7 @@ static void put_build(const Emit *e, int npeak, int ndumps, int nsettings) {
         (long long)t->schedule.total, c_float(e->a, t->schedule.min_ratio));
     if (t->schedule.decay_steps) put(e, "    .decay_steps = %lld,\n", (long long)t->schedule.decay_steps);
     if (t->schedule.factors) put(e, "    .factors = factors,\n");
+    if (t->optimizers.n > 1) put(e, "    .sets = sets,\n    .nsets = %d,\n", t->optimizers.n - 1);
     for (Unused k = 0; k < N_UNUSED; k++)
         if (p->unused[k].n) put(e, "    .unused[%d] = %s,\n", k, quoted(e, plan_unused(p, k)));
     if (g->unproven) put(e, "    .unproven = %s,\n", quoted(e, g->unproven));

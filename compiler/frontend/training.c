@@ -414,31 +414,97 @@ static void read_betas(lua_State *L, int t, const char *what, Optimizer *o) {
     lua_pop(L, 1);
 }
 
-static void read_groups(lua_State *L, int t, const char *what, Optimizer *o) {
+static Optimizer *optimizer_in(lua_State *L, int t, const char *what, const char *key) { /* NULL: there is none */
+    lua_getfield(L, t, key);
+    Optim *x = luaL_testudata(L, -1, OPTIM);
+    if (!lua_isnil(L, -1) && (!x || !x->optimizer))
+        field_fail(L, key, "%s: %s must be an optimizer, such as optim.AdamW { lr = ... }, not %s", what, key,
+                   field_type(L, -1));
+    lua_pop(L, 1);
+    Optimizer *o = x ? x->optimizer : NULL;
+    if (o && (o->groups.n > 1 || o->others))
+        field_fail(L, key, "%s: %s has %s of its own; write them in the optimizer that nn.training gets", what, key,
+                   o->groups.n > 1 ? "groups" : "others");
+    return o;
+}
+
+static void read_group(lua_State *L, int g, const char *name, Optimizer *o) {
     Arena *a = fe_of(L)->arena;
-    OptGroup base = {.lr = o->lr, .weight_decay = o->weight_decay, .src = o->src};
+    field_check_keys(L, g, name, "match lr weight_decay optimizer");
+    Optimizer *own = optimizer_in(L, g, name, "optimizer"), *rest = own ? NULL : o->others;
+    OptGroup x = {.src = sandbox_key_source(L, o->src, "match"), .optimizer = own ? own : o};
+    x.lr = field_not_negative(L, g, name, "lr", x.optimizer->lr, 1e30);
+    x.weight_decay = field_not_negative(L, g, name, "weight_decay", x.optimizer->weight_decay, 1e30);
+    x.nmatch = field_strings(L, g, name, "match", &x.match);
+    if (!x.nmatch) field_fail(L, "groups", "%s: write match = { \"*.bias\", ... }, patterns of parameter paths", name);
+    x.of = rest ? OF_MATRICES : OF_ANY;
+    push(&o->groups, a, x);
+    if (!rest) return;
+    x.of = OF_OTHERS, x.optimizer = rest;
+    x.lr = field_not_negative(L, g, name, "lr", rest->lr, 1e30);
+    x.weight_decay = field_not_negative(L, g, name, "weight_decay", rest->weight_decay, 1e30);
+    push(&o->groups, a, x);
+}
+
+static void read_groups(lua_State *L, int t, const char *what, Optimizer *o) {
+    static const char *const all[] = {"*"};
+    Arena *a = fe_of(L)->arena;
+    OptGroup base = {.lr = o->lr, .weight_decay = o->weight_decay, .optimizer = o, .src = o->src};
     push(&o->groups, a, base);
+    if (o->others) {
+        OptGroup others = {.match = (const char **)all,
+                           .nmatch = 1,
+                           .of = OF_OTHERS,
+                           .optimizer = o->others,
+                           .lr = o->others->lr,
+                           .weight_decay = o->others->weight_decay,
+                           .src = o->others->src};
+        push(&o->groups, a, others);
+    }
     if (!field_table(L, t, what, "groups")) return;
     int list = lua_gettop(L);
     if (!lua_rawlen(L, list) && (lua_pushnil(L), lua_next(L, list)))
         field_fail(L, "groups", "%s: groups is a list of tables: write groups = { { match = \"*.bias\", ... } }", what);
     for (int i = 1; i <= (int)lua_rawlen(L, list); i++) {
         lua_rawgeti(L, list, i);
-        int g = lua_gettop(L);
-        const char *name = arena_printf(a, "%s: groups[%d]", what, i);
-        field_check_keys(L, g, name, "match lr weight_decay");
-        OptGroup x = {.src = sandbox_key_source(L, o->src, "match")};
-        x.lr = field_not_negative(L, g, name, "lr", o->lr, 1e30);
-        x.weight_decay = field_not_negative(L, g, name, "weight_decay", o->weight_decay, 1e30);
-        x.nmatch = field_strings(L, g, name, "match", &x.match);
-        if (!x.nmatch)
-            field_fail(L, "groups", "%s: write match = { \"*.bias\", ... }, patterns of parameter paths", name);
-        push(&o->groups, a, x);
+        read_group(L, lua_gettop(L), arena_printf(a, "%s: groups[%d]", what, i), o);
         lua_settop(L, list);
     }
     if (o->groups.n > SC_GROUPS)
-        field_fail(L, "groups", "%s: %d groups; at most %d fit", what, o->groups.n - 1, SC_GROUPS - 1);
+        field_fail(L, "groups", "%s: %d groups%s; at most %d fit", what, o->groups.n - 1,
+                   o->others ? ", where one without an optimizer is two, of matrices and of others" : "",
+                   SC_GROUPS - 1);
     lua_pop(L, 1);
+}
+
+/* Muon's. */
+static void read_orthogonalization(lua_State *L, int t, const char *what, Optimizer *o) {
+    static const char *const adjust[N_ADJUST] = {
+        [ADJUST_ORIGINAL] = "original", [ADJUST_MATCH_RMS_ADAMW] = "match_rms_adamw"};
+    static const double abc[] = {3.4445, -4.7750, 2.0315};
+    enum { MOST_STEPS = 99 };
+    o->ns_steps = (int)field_integer(L, t, what, "ns_steps", 5, 1);
+    if (o->ns_steps > MOST_STEPS)
+        field_fail(L, "ns_steps", "%s: ns_steps = %d; it must be at most %d", what, o->ns_steps, MOST_STEPS);
+    memcpy(o->ns_coefficients, abc, sizeof abc);
+    if (field_table(L, t, what, "ns_coefficients")) {
+        for (int i = 0; i < 3; i++) {
+            lua_rawgeti(L, -1, i + 1);
+            double x = o->ns_coefficients[i] = lua_tonumber(L, -1);
+            if (lua_type(L, -1) != LUA_TNUMBER || !(x > -1e6 && x < 1e6) || lua_rawlen(L, -2) != 3)
+                field_fail(L, "ns_coefficients",
+                           "%s: ns_coefficients must be three numbers, { 3.4445, -4.7750, 2.0315 }", what);
+            lua_pop(L, 1);
+        }
+        lua_pop(L, 1);
+    }
+    const char *by = field_string(L, t, what, "adjust_lr_fn", adjust[0]);
+    while (o->adjust < N_ADJUST && strcmp(adjust[o->adjust], by)) o->adjust++;
+    if (o->adjust == N_ADJUST)
+        field_fail(L, "adjust_lr_fn", "%s: adjust_lr_fn = \"%s\"; write \"original\" or \"match_rms_adamw\"", what, by);
+    o->others = optimizer_in(L, t, what, "others");
+    if (o->others && o->others->rule->before)
+        field_fail(L, "others", "%s: others updates what is no matrix; write others = optim.AdamW { lr = ... }", what);
 }
 
 static int prim_optimizer(lua_State *L) { /* "SGD", options */
@@ -452,18 +518,22 @@ static int prim_optimizer(lua_State *L) { /* "SGD", options */
     if (!rule) bug(sandbox_source(L), "%s has no row in schema/optimizers.h", what);
     field_check_keys(L, 2, what, arena_printf(a, "lr %s weight_decay moment_dtype groups", rule->keys));
     o->rule = rule;
+    o->name = rule->name;
+    o->set = -1;
     o->src = sandbox_source(L);
     o->lr = field_not_negative(L, 2, what, "lr", rule->lr, 1e30);
     o->weight_decay = field_not_negative(L, 2, what, "weight_decay", rule->weight_decay, 1e30);
-    o->momentum = field_not_negative(L, 2, what, "momentum", 0, 1);
-    o->nesterov = field_boolean(L, 2, what, "nesterov", false);
+    o->momentum = field_not_negative(L, 2, what, "momentum", rule->momentum, 1);
+    o->nesterov = field_boolean(L, 2, what, "nesterov", rule->nesterov);
     o->eps = field_not_negative(L, 2, what, "eps", rule->eps, 1e30);
     if (o->eps == 0 && sc_optimizer_takes(rule, "eps"))
         field_fail(L, "eps",
                    "%s: eps = %g; it must be above 0: the update of a parameter without gradient would be 0/0", what,
                    o->eps);
-    if (o->nesterov && o->momentum == 0) field_fail(L, "nesterov", "%s: nesterov needs a momentum", what);
+    if (o->nesterov && o->momentum == 0)
+        field_fail(L, field_present(L, 2, "nesterov") ? "nesterov" : "momentum", "%s: nesterov needs a momentum", what);
     read_betas(L, 2, what, o);
+    if (rule->before) read_orthogonalization(L, 2, what, o);
     const char *moments = field_string(L, 2, what, "moment_dtype", "fp32");
     if (!dtype_parse(moments, &o->moment_dtype) || (o->moment_dtype != FP32 && o->moment_dtype != BF16))
         field_fail(L, "moment_dtype", "%s: moment_dtype = \"%s\"; moments are kept in \"fp32\" or \"bf16\"", what,
@@ -545,20 +615,56 @@ static int prim_tabulate(lua_State *L) { /* function of the step, options */
     return 1;
 }
 
+/* Numbers of its own in the record, for an optimizer that some group has. */
+static void add_optimizer(Frontend *f, const OptGroup *x) {
+    Training *t = f->g->training;
+    Optimizer *o = x->optimizer;
+    if (o->set >= 0) return;
+    if (t->optimizers.n == SC_OPTIMIZER_SETS)
+        fail(x->src,
+             "optim.%s: groups have more than %d optimizers; give some groups the same one: local adamw = "
+             "optim.AdamW { ... }, and optimizer = adamw in each",
+             t->optimizer->rule->lua, SC_OPTIMIZER_SETS);
+    int alike = 0;
+    for (int i = 0; i < t->optimizers.n; i++) alike += t->optimizers.at[i]->rule == o->rule;
+    if (alike) o->name = arena_printf(f->arena, "%s %d", o->name, alike + 1);
+    o->set = t->optimizers.n;
+    push(&t->optimizers, f->arena, o);
+}
+
+static void check_shape(const Param *p, const Optimizer *o) {
+    if (!o->rule->before || !p->requires_grad || p->is_buffer || training_is_matrix(p)) return;
+    fail(o->src,
+         "optim.%s: parameter %s has %d dimension%s, and matrices alone are updated so; write others = optim.AdamW { "
+         "lr = "
+         "... } for all that are none, or groups = { { match = \"%s\", optimizer = optim.AdamW { lr = ... } } }",
+         o->rule->lua, p->path, p->dims, p->dims == 1 ? "" : "s", p->path);
+}
+
 static void assign_groups(Frontend *f, Optimizer *o) {
+    add_optimizer(f, &o->groups.at[0]);
     for (int k = 1; k < o->groups.n; k++) {
         const OptGroup *x = &o->groups.at[k];
         int met = 0;
         for (int i = 0; i < f->g->params.n; i++) {
             Param *p = f->g->params.at[i];
-            for (int m = 0; m < x->nmatch; m++)
-                if (policy_path_match(x->match[m], p->path, true)) p->group = k, met++; /* the last match wins */
+            for (int m = 0; m < x->nmatch; m++) {
+                if (!policy_path_match(x->match[m], p->path, true)) continue;
+                met++;
+                if (x->of == OF_ANY || (x->of == OF_MATRICES) == training_is_matrix(p))
+                    p->group = k; /* the last wins */
+            }
         }
         if (!met)
             fail(x->src,
                  "groups[%d]: no parameter's path matches '%s'; * stands for any characters, and the first parameter "
                  "is %s",
                  k, x->match[0], f->g->params.n ? f->g->params.at[0]->path : "missing");
+    }
+    for (int i = 0; i < f->g->params.n; i++) {
+        const OptGroup *x = &o->groups.at[f->g->params.at[i]->group];
+        check_shape(f->g->params.at[i], x->optimizer);
+        add_optimizer(f, x);
     }
 }
 
@@ -572,7 +678,7 @@ static void need_field(lua_State *L, const char *key, int type, const char *expe
     lua_pop(L, 1);
 }
 
-/* "optim.SGD, optim.Adam, optim.AdamW or optim.Lion" */
+/* "optim.SGD, optim.Adam, ... or optim.Muon" */
 static const char *optimizer_names(Arena *a) {
     Str s = {.arena = a};
     for (int i = 0; i < SC_OPTIMIZERS; i++)

@@ -6,6 +6,7 @@
 #include "settings.h"
 #include "../file.h"
 #include "die.h"
+#include "state.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
@@ -296,7 +297,12 @@ char *settings_text(const Run *run) {
     const Options *o = &run->o;
     const json_t *before = given_of(run);
     json_t *given = json_pack("{s:s, s:s}", "optimizer", b->optimizer, "schedule", b->schedule);
-    json_t *built = json_object(), *options = json_object();
+    json_t *built = json_object(), *options = json_object(), *own = json_object();
+    for (int i = 0; i < b->nparams; i++)
+        if (b->params[i].trainable && strcmp(state_optimizer(b, i), b->optimizer))
+            json_object_set_new(own, b->params[i].path, json_string(state_optimizer(b, i)));
+    if (json_object_size(own)) json_object_set(given, "optimizers", own);
+    json_decref(own);
     for (const Setting *s = settings; s < settings + SETTINGS; s++)
         if (args_has(b, s->option))
             json_object_set_new(given, s->key,

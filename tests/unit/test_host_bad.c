@@ -194,11 +194,13 @@ static const Case cases[] = {
     {1, "--data a.bin --momentum 0.9", "built without momentum", sgd},
     {1, "--data a.bin --momentum 0.9",
      "--momentum: this binary was built with optim.AdamW, which has none but --betas and --eps; build it with "
-     "optim.SGD { "},
+     "optim.SGD or optim.Muon { "},
     {1, "--data a.bin --momentum 0", "with optim.Adam, which has none but --betas and --eps", adam},
     {1, "--data a.bin --betas 0.9,0.99", "--betas: this binary was built with optim.SGD", momentum},
     {1, "--data a.bin --eps 1e-6",
-     "--eps: this binary was built with optim.SGD, which has none; build it with optim.Adam or optim.AdamW { eps", sgd},
+     "--eps: this binary was built with optim.SGD, which has none; build it with optim.Adam or optim.AdamW or "
+     "optim.Muon { eps",
+     sgd},
     {1, "--data a.bin --steps 2 --total 9", "after the warm-up; --steps N says how long", constant},
     {1, "--data a.bin --steps 2 --min-ratio 0.1", "--min-ratio: this binary's learning rate", constant},
     {1, "--data a.bin --no-graph", "--no-graph: a CPU's program makes no graph; leave it out"},

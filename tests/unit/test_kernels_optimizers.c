@@ -11,7 +11,8 @@ enum { NUMEL = 2048 }; /* a rank's slice, of two */
 static void rates(void) {
     record.lr[0] = 0.01f, record.lr[1] = 0.02f;
     record.weight_decay[1] = 0.1f;
-    record.beta1 = 0.9f, record.beta2 = 0.95f, record.eps = 0.125f, record.momentum = 0.9f, record.clip = 1;
+    record.of[0].beta1 = 0.9f, record.of[0].beta2 = 0.95f, record.of[0].eps = 0.125f, record.of[0].momentum = 0.9f,
+    record.clip = 1;
 }
 static int group_of(int64_t flat) {
     for (int s = 0; s < 9; s += 3)
@@ -58,7 +59,7 @@ Test(kernels, adam_with_betas_near_one) {
     static const double betas[] = {0.9, 0.999, 0.9999, 0.999999, 0.9999999};
     for (size_t k = 0; k < sizeof betas / sizeof *betas; k++, release()) {
         rates();
-        record.beta1 = betas[k], record.beta2 = betas[k], record.weight_decay[1] = 0;
+        record.of[0].beta1 = betas[k], record.of[0].beta2 = betas[k], record.weight_decay[1] = 0;
         sc_tensor g = filled(T_(SC_REAL, NUMEL), 1, 0), p = filled(T_(SC_REAL, NUMEL), 0, 0);
         sc_tensor m = filled(T_(SC_REAL, NUMEL), 0, 0), v = filled(T_(SC_REAL, NUMEL), 0, 0), step = T_(INT64, 1);
         sc_tensor clip = filled(T_(SC_REAL, 1), 0, 1);

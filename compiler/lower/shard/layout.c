@@ -58,7 +58,7 @@ static bool stays_between(const Graph *g, const Unit *u) {
  * update anyway: gathers cast it, and in the backward it comes up once for both. */
 static void unit_states(Graph *g, Unit *u) {
     const UnitPolicy *p = u->policy;
-    const Optimizer *o = g->training->optimizer;
+    const Optimizer *o = u->optimizer;
     int64_t n = shard_slice(u), frozen = u->frozen_numel / u->shard->size;
     bool master_on_host = p->offload_params || p->offload_optimizer, cast = u->wire != u->dtype && !p->all_gather;
     bool casts_often = p->offload_params && !u->host_update && g->training->accumulate == 1;
@@ -94,7 +94,7 @@ static void give_input_state(Graph *g, Value *v, const char *name) {
 void shard_make_states(Graph *g) {
     g->record = state_new(g, S_RECORD, "record", INT64, SC_RECORD_BYTES / 8, NULL);
     if (!g->metrics_state) g->metrics_state = state_new(g, S_METRICS, "metrics", FP32, SC_METRICS, NULL);
-    if (g->training->optimizer->rule->counts_steps) g->step_state = state_new(g, S_STEP, "adam step", INT64, 1, NULL);
+    if (training_counts_steps(g->training)) g->step_state = state_new(g, S_STEP, "adam step", INT64, 1, NULL);
     for (int i = 0; i < g->inputs.n; i++) {
         Input *in = g->inputs.at[i];
         give_input_state(g, in->value, in->name);
