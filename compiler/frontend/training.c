@@ -428,11 +428,11 @@ static Optimizer *optimizer_in(lua_State *L, int t, const char *what, const char
     return o;
 }
 
-static void read_group(lua_State *L, int g, const char *name, Optimizer *o) {
+static void read_group(lua_State *L, int g, int number, const char *name, Optimizer *o) {
     Arena *a = fe_of(L)->arena;
     field_check_keys(L, g, name, "match lr weight_decay optimizer");
     Optimizer *own = optimizer_in(L, g, name, "optimizer"), *rest = own ? NULL : o->others;
-    OptGroup x = {.src = sandbox_key_source(L, o->src, "match"), .optimizer = own ? own : o};
+    OptGroup x = {.number = number, .src = sandbox_key_source(L, o->src, "match"), .optimizer = own ? own : o};
     x.lr = field_not_negative(L, g, name, "lr", x.optimizer->lr, 1e30);
     x.weight_decay = field_not_negative(L, g, name, "weight_decay", x.optimizer->weight_decay, 1e30);
     x.nmatch = field_strings(L, g, name, "match", &x.match);
@@ -467,7 +467,7 @@ static void read_groups(lua_State *L, int t, const char *what, Optimizer *o) {
         field_fail(L, "groups", "%s: groups is a list of tables: write groups = { { match = \"*.bias\", ... } }", what);
     for (int i = 1; i <= (int)lua_rawlen(L, list); i++) {
         lua_rawgeti(L, list, i);
-        read_group(L, lua_gettop(L), arena_printf(a, "%s: groups[%d]", what, i), o);
+        read_group(L, lua_gettop(L), i, arena_printf(a, "%s: groups[%d]", what, i), o);
         lua_settop(L, list);
     }
     if (o->groups.n > SC_GROUPS)
@@ -659,7 +659,7 @@ static void assign_groups(Frontend *f, Optimizer *o) {
             fail(x->src,
                  "groups[%d]: no parameter's path matches '%s'; * stands for any characters, and the first parameter "
                  "is %s",
-                 k, x->match[0], f->g->params.n ? f->g->params.at[0]->path : "missing");
+                 x->number, x->match[0], f->g->params.n ? f->g->params.at[0]->path : "missing");
     }
     for (int i = 0; i < f->g->params.n; i++) {
         const OptGroup *x = &o->groups.at[f->g->params.at[i]->group];

@@ -37,6 +37,7 @@ typedef struct {
     GroupOf of;
     Optimizer *optimizer;
     double lr, weight_decay;
+    int number; /* in the list that the model wrote, from 1 */
     Source src;
 } OptGroup;
 

@@ -15,7 +15,7 @@ typedef struct {
 } Schedule;
 
 double schedule_factor(const Schedule *s, int64_t t); /* of the base learning rate at step t, counted from 0 */
-bool schedule_decays(const char *kind); /* by a formula, to a ratio at the end of its total */
+bool schedule_decays(const char *kind);               /* by a formula, to a ratio at the end of its total */
 
 /* In new memory. For a run of the steps first + 1 to last with the base rate lr: which rates it will follow; and what
  * looks wrong with them, or NULL. */

@@ -52,6 +52,24 @@ def test_numbers_are_pytorchs():
     return ", ".join("%s %.1e" % x for x in worst.items())
 
 
+@long
+def test_every_option_changes_the_weights():
+    with open(MODEL) as f:
+        text = f.read()
+    seen = {}
+    check("optimizer = optim.Muon(options)" in text, "muon.lua has another optimizer")
+    for line in ("", "lr = 0.01", "momentum = 0.9", "nesterov = false", "eps = 100", "ns_steps = 4", "ns_coefficients = { 3, -4, 2 }", "adjust_lr_fn = 'match_rms_adamw'",
+                 "others = optim.SGD { lr = 0.01 }", "weight_decay = 0", "moment_dtype = 'bf16'", "groups = { { match = 'table', optimizer = others }, { match = 'tall', lr = 0.01 } }"):
+        model = os.path.join(scratch("muon"), "muon.lua")
+        with open(model, "w") as f:
+            f.write(text.replace("\nreturn nn.training", "\n%s\nreturn nn.training" % (line and "options." + line)))
+        weights = run(build(model), "--data", "-", "--weights", WEIGHTS, "--steps", "3", records=records(1))[1]
+        key = tuple(weights[k][2] for k in sorted(weights))
+        check(key not in seen, "'%s' changes nothing beside '%s'" % (line, seen.get(key)))
+        seen[key] = line
+    return "%d ways to train" % len(seen)
+
+
 def same_weights(a, b, what):
     """The norm of the gradient is a sum over ranks, whose last digit the world changes."""
     for k in a[1]:

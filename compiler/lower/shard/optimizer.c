@@ -136,9 +136,9 @@ static int by_place(const void *a, const void *b) {
     return (x->m.at > y->m.at) - (x->m.at < y->m.at);
 }
 
-/* The unit's matrices and who computes each: the largest first, to the rank that has the least to do. Experts, many
- * alike, are cut into as many runs as there are ranks. */
-static const int64_t *matrices(Graph *g, const Unit *u, int *n) {
+/* The unit's matrices and who computes each: the largest first, to the rank that has had the least to do, in the units
+ * before too. Experts, many alike, are cut into as many runs as there are ranks. load: by rank, what it has to do. */
+static const int64_t *matrices(Graph *g, const Unit *u, double *load, int *n) {
     int ranks = u->shard->size;
     VEC(Run) runs = {0};
     VEC(int64_t) t = {0};
@@ -154,7 +154,6 @@ static const int64_t *matrices(Graph *g, const Unit *u, int *n) {
             push(&runs, g->arena, r);
         }
     }
-    double *load = NEW_ARRAY(g->arena, double, ranks);
     qsort(runs.at, (size_t)runs.n, sizeof *runs.at, by_flops);
     for (int i = 0; i < runs.n; i++) {
         int owner = 0;
@@ -174,44 +173,44 @@ static const int64_t *matrices(Graph *g, const Unit *u, int *n) {
     return t.at;
 }
 
-/* Before the update of an optimizer of whole matrices: what is to be orthogonalized, made on the shard, goes to the
- * ranks that own the matrices, and comes back as a sum with zeros, which is exact. Returns the shard of what has come.
- */
-static Value *orthogonal(Making *c, Unit *u, Value *grad, Value *coefficient, int pos) {
+/* Before the update of an optimizer of whole matrices. What is to be orthogonalized is made on the shard, and goes to
+ * the ranks that own the matrices; */
+static Value *gathered(Making *c, Unit *u, Value *grad, Value *coefficient, int pos) {
+    Graph *g = c->g;
+    Op *op = update_op(g, u, op_by_name(u->optimizer->rule->before), arena_printf(g->arena, "b%d", u->id),
+                       TO_TAKE_GRADIENT, grad, coefficient);
+    edit_before(c->edit, pos, op);
+    Value *x = shard_add_out(g, op, BF16, shard_slice(u));
+    if (u->shard->size == 1) return x;
+    op = shard_collective(g, OP_all_gather, u, arena_printf(g->arena, "bg%d", u->id), OPTIMIZER, TO_EXCHANGE_UPDATE,
+                          u->shard, x);
+    edit_before(c->edit, pos, op);
+    return shard_add_out(g, op, BF16, u->numel);
+}
+
+/* and comes back to the shard as a sum with zeros, which is exact. */
+static Value *orthogonal(Making *c, Unit *u, Value *x, double *load, int pos) {
     Graph *g = c->g;
     const Optimizer *o = u->optimizer;
-    bool ranks = u->shard->size > 1;
-    Op *before = update_op(g, u, op_by_name(o->rule->before), arena_printf(g->arena, "b%d", u->id), TO_TAKE_GRADIENT,
-                           grad, coefficient);
-    edit_before(c->edit, pos, before);
-    Value *x = shard_add_out(g, before, BF16, shard_slice(u));
-    if (ranks) {
-        Op *gather = shard_collective(g, OP_all_gather, u, arena_printf(g->arena, "bg%d", u->id), OPTIMIZER,
-                                      TO_EXCHANGE_UPDATE, u->shard, x);
-        edit_before(c->edit, pos, gather);
-        x = shard_add_out(g, gather, BF16, u->numel);
-    }
     Op *op = UNIT_OP(g, orthogonalize, u, arena_printf(g->arena, "q%d", u->id), OPTIMIZER, TO_TAKE_GRADIENT, .x = x,
                      .steps = o->ns_steps, .set = o->set, .axis = u->shard->id,
                      .abc = {o->ns_coefficients[0], o->ns_coefficients[1], o->ns_coefficients[2]});
     op->src = o->src;
-    op->table = matrices(g, u, &op->ntable);
+    op->table = matrices(g, u, load, &op->ntable);
     edit_before(c->edit, pos, op);
     x = shard_add_out(g, op, BF16, u->numel);
-    if (!ranks) return x;
-    Op *scatter = shard_collective(g, OP_reduce_scatter, u, arena_printf(g->arena, "qr%d", u->id), OPTIMIZER,
-                                   TO_EXCHANGE_UPDATE, u->shard, x);
-    edit_before(c->edit, pos, scatter);
-    return shard_add_out(g, scatter, BF16, shard_slice(u));
+    if (u->shard->size == 1) return x;
+    op = shard_collective(g, OP_reduce_scatter, u, arena_printf(g->arena, "qr%d", u->id), OPTIMIZER, TO_EXCHANGE_UPDATE,
+                          u->shard, x);
+    edit_before(c->edit, pos, op);
+    return shard_add_out(g, op, BF16, shard_slice(u));
 }
 
 /* The unit's update, and the wire shard that follows from the new master. */
 static void update(Making *c, Unit *u, Value *grad, Value *coefficient, int pos) {
     Graph *g = c->g;
     const char *id = arena_printf(g->arena, "u%d", u->id);
-    const sc_optimizer_info *rule = u->optimizer->rule;
-    if (rule->before) grad = orthogonal(c, u, grad, coefficient, pos);
-    Op *op = update_op(g, u, op_by_name(rule->update), id, TO_UPDATE, grad, coefficient);
+    Op *op = update_op(g, u, op_by_name(u->optimizer->rule->update), id, TO_UPDATE, grad, coefficient);
     edit_before(c->edit, pos, op);
     if (u->wire_shard == u->master) return;
     /* A step that the scaler skips writes no wire shard; one on the host would then get what its twin on the device
@@ -228,11 +227,12 @@ static void update(Making *c, Unit *u, Value *grad, Value *coefficient, int pos)
 }
 
 /* Without clipping, an update waits for nothing but its unit's gradient and the last use of its parameters. With a loss
- * scale, all updates wait until every gradient is known to be finite. */
+ * scale, all updates wait until every gradient is known to be finite. Updates of whole matrices then overlap each
+ * other: the next unit's are gathered while one's are orthogonalized, and the one's before come back. */
 void shard_optimizer(Making *c) {
     Graph *g = c->g;
     const GradScaler *scaler = g->training->scaler;
-    int end = c->p->ops.n;
+    int end = c->p->ops.n, n = 0;
     Value *one = NULL; /* the coefficient where nothing clips */
     if (g->training->clip_grad_norm <= 0 && !scaler) {
         Op *op =
@@ -246,11 +246,25 @@ void shard_optimizer(Making *c) {
                             .coefficient = scaler ? coefficient : NULL);
         edit_before(c->edit, scaler ? end : 0, count);
     }
-    for (int i = 0; i < g->units.n; i++) {
-        const Use *use = &c->uses[i];
-        if (!use->flat_grad) continue;
-        int early = (int)max64(use->last_grad, use->last_use) + 1;
-        update(c, g->units.at[i], use->kept_grad, one ? one : coefficient, one ? early : end);
-    }
+    if (one) coefficient = one;
+    Unit **units = NEW_ARRAY(g->arena, Unit *, g->units.n);
+    Value **x = NEW_ARRAY(g->arena, Value *, g->units.n); /* what the unit's update reads */
+    double **load = NEW_ARRAY(g->arena, double *, g->axes.n);
+    for (int i = 0; i < g->axes.n; i++) load[i] = NEW_ARRAY(g->arena, double, g->axes.at[i]->size);
+    for (int i = 0; i < g->units.n; i++)
+        if (c->uses[i].flat_grad) units[n++] = g->units.at[i];
+    enum { STAGES = 3 };
+    for (int i = 0; i < n + STAGES - 1; i++)
+        for (int stage = 0; stage < STAGES; stage++) {
+            int k = one ? i : i - stage; /* without clipping, each unit at a place of its own */
+            if (k < 0 || k >= n) continue;
+            Unit *u = units[k];
+            const Use *use = &c->uses[u->id];
+            bool whole = u->optimizer->rule->before;
+            int pos = one ? (int)max64(use->last_grad, use->last_use) + 1 : end;
+            if (stage == 0) x[k] = whole ? gathered(c, u, use->kept_grad, coefficient, pos) : use->kept_grad;
+            if (stage == 1 && whole) x[k] = orthogonal(c, u, x[k], load[u->shard->id], pos);
+            if (stage == 2) update(c, u, x[k], coefficient, pos);
+        }
     if (scaler) edit_before(c->edit, end, shard_scale_update(g, coefficient));
 }
