@@ -12,7 +12,7 @@ local o = nn.options {
   rope_original = nn.optional "integer",
   batch = 1, seq = 2048, dropout = 0.0, lr = 3e-4, clip = 1.0, accumulate = 1,
   precision = nn.choice("fp32", "bf16", "fp16"), gradients = nn.choice("fp32", "bf16", "fp16"),
-  moments = nn.choice("fp32", "bf16"), recompute = nn.choice("none", "selective", "full"),
+  optimizer = nn.choice("adamw", "muon"), moments = nn.choice("fp32", "bf16"), recompute = nn.choice("none", "selective", "full"),
   offload = nn.choice("none", "activations", "state"),
   reshard = true, prefetch = 1, head = nn.choice("whole", "chunks"), -- chunks: all logits are never in memory at once
 }
@@ -130,6 +130,15 @@ end
 policy.reshard_after_forward = nil                         -- the root stays gathered, as in PyTorch
 nn.fully_shard(model, policy)
 
+-- Muon with AdamW's rate and decay for all matrices but the embedding and the head.
+local adamw, groups = { lr = o.lr, betas = { 0.9, 0.95 }, weight_decay = 0.1, moment_dtype = o.moments }, { { match = { "*norm*" }, weight_decay = 0 } }
+local function optimizer()
+  if o.optimizer == "adamw" then adamw.groups = groups return optim.AdamW(adamw) end
+  local others = optim.AdamW(adamw)
+  groups[2] = { match = { "model.embed_tokens.*", "lm_head.*" }, optimizer = others }
+  return optim.Muon { lr = o.lr, adjust_lr_fn = "match_rms_adamw", moment_dtype = o.moments, groups = groups, others = others }
+end
+
 return nn.training {
   model = model,
   batch = {
@@ -144,10 +153,7 @@ return nn.training {
     inputs = { tokens = nn.input("int32", { 1, o.seq }, { from = "tokens" }) },
     logits = function(m, b) return m(b.tokens) end,
   },
-  optimizer = optim.AdamW {
-    lr = o.lr, betas = { 0.9, 0.95 }, weight_decay = 0.1, moment_dtype = o.moments,
-    groups = { { match = { "*norm*" }, weight_decay = 0 } },
-  },
+  optimizer = optimizer(),
   schedule = optim.cosine { warmup = 2000, total = 100000, min_ratio = 0.1 },
   clip_grad_norm = o.clip, accumulate = o.accumulate,
 }

@@ -188,7 +188,12 @@ typedef struct { /* offsets of the rank's shard of each state; has[k]: it exists
     uint64_t master, wire_shard, m, v, frozen, average;
     int has_master, has_wire, has_m, has_v, has_frozen, has_average;
     int host_master, host_wire, host_m, host_v, host_frozen, host_average;
+    const char *optimizer; /* NULL: the build's */
 } sc_unit_info;
+typedef struct { /* an optimizer that groups have instead of the build's */
+    const char *name;
+    double beta1, beta2, eps, momentum;
+} sc_set_info;
 typedef struct {
     const char *name, *from;
     sc_dtype dtype;
@@ -275,8 +280,11 @@ typedef struct {
     int64_t logits_shape[3]; /* sample: [1, seq, vocab], of which the row record.position is kept; program -1: none */
     const char *optimizer, *schedule;
     double beta1, beta2, eps, momentum, clip;
-    int64_t warmup, total;
+    const sc_set_info *sets; /* sc_record.of[1] and so on */
+    int nsets;
+    int64_t warmup, total, decay_steps;
     double min_ratio;
+    const float *factors; /* schedule "function": of steps 0 to total - 1; else NULL */
     const sc_group_info *groups;
     int ngroups;
     const sc_setting_info *settings;

@@ -8,6 +8,10 @@
  * adam:  g = grad·c;  decoupled: p = p·(1 - lr·decay), else g = g + decay·p
  *        m = beta1·m + (1-beta1)·g;  v = beta2·v + (1-beta2)·g·g
  *        p = p - (lr / (1-beta1^t)) · (m / (√v / √(1-beta2^t) + eps))
+ * lion:  g = grad·c;  p = p·(1 - lr·decay);  p = p - lr·sign(beta1·m + (1-beta1)·g);  m = beta2·m + (1-beta2)·g
+ *        (X. Chen and others: Symbolic discovery of optimization algorithms, NeurIPS 2023; decay as in AdamW)
+ * muon:  g = grad·c;  m = lerp(m, g, 1 - momentum);  g = nesterov ? lerp(g, m, momentum) : m;  g orthogonalized (the op
+ *        orthogonalize);  p = p·(1 - lr·decay);  p = p - lr·s·g, s by the matrix's shape (K. Jordan: Muon, 2024)
  * Moments of bf16 are computed in fp32, serve p as they are, and are rounded when they are stored. */
 #ifndef SC_OPTIMIZER_H
 #define SC_OPTIMIZER_H
@@ -52,7 +56,8 @@ typedef struct {
  * and v from the gradient g; it leaves moments alone that the rule does not have. */
 typedef struct {
     int moments;
-    sc_constants (*step)(const sc_record *r, int64_t t, real clip, bool flag);
+    bool scaled; /* rows of its table have a factor on the rate */
+    sc_constants (*step)(const sc_optimizer_set *n, int64_t t, real clip, bool flag);
     sc_constants (*group)(sc_constants c, const sc_record *r, int group);
     void (*element)(const sc_constants *c, real g, real *p, real *m, real *v);
 } sc_rule;
@@ -66,14 +71,14 @@ typedef struct {
 typedef struct {
     sc_tensor grad, master, coefficient, moment[2], step, wire; /* wire: the master in the wire's dtype */
     const int64_t *table;                                       /* schema/segments.h */
-    int64_t ntable, slice, axis, expert;
+    int64_t ntable, slice, axis, expert, set;                   /* set: which of the record's optimizers it is */
     bool flag;
 } sc_operands;
 
-SC_FN sc_constants sc_sgd_step(const sc_record *r, int64_t t, real clip, bool nesterov) {
+SC_FN sc_constants sc_sgd_step(const sc_optimizer_set *n, int64_t t, real clip, bool nesterov) {
     sc_constants c = {};
     c.clip = clip;
-    c.momentum = r->momentum;
+    c.momentum = n->momentum;
     c.flag = nesterov;
     return c;
 }
@@ -94,13 +99,14 @@ SC_FN void sc_momentum_element(const sc_constants *c, real g, real *p, real *m, 
     *m = c->momentum * *m + g;
     *p = *p - c->rate * (c->flag ? g + c->momentum * *m : *m);
 }
-SC_RULE sc_sgd = {0, sc_sgd_step, sc_sgd_group, sc_sgd_element};
-SC_RULE sc_momentum = {1, sc_sgd_step, sc_sgd_group, sc_momentum_element};
+SC_RULE sc_sgd = {0, false, sc_sgd_step, sc_sgd_group, sc_sgd_element};
+SC_RULE sc_momentum = {1, false, sc_sgd_step, sc_sgd_group, sc_momentum_element};
 
 static inline sc_operands sc_sgd_operands(const sc_sgd_args *k) {
     sc_operands o = {};
     o.grad = k->grad, o.master = k->master, o.coefficient = k->coefficient, o.moment[0] = k->momentum;
-    o.table = k->table, o.ntable = k->ntable, o.slice = k->slice, o.axis = k->axis, o.expert = k->expert;
+    o.table = k->table, o.ntable = k->ntable, o.slice = k->slice, o.axis = k->axis, o.expert = k->expert,
+    o.set = k->set;
     o.flag = k->nesterov;
     return o;
 }
@@ -114,9 +120,9 @@ SC_FN double sc_power(double x, int64_t n) {
     }
     return y;
 }
-SC_FN sc_constants sc_adam_step(const sc_record *r, int64_t t, real clip, bool decoupled) {
+SC_FN sc_constants sc_adam_step(const sc_optimizer_set *n, int64_t t, real clip, bool decoupled) {
     sc_constants c = {};
-    double beta1 = r->beta1, beta2 = r->beta2;
+    double beta1 = n->beta1, beta2 = n->beta2;
     c.correction1 = 1 - sc_power(beta1, t);
     c.clip = clip;
     c.beta1 = (real)beta1;
@@ -124,7 +130,7 @@ SC_FN sc_constants sc_adam_step(const sc_record *r, int64_t t, real clip, bool d
     c.beta2 = (real)beta2;
     c.rest2 = (real)(1 - beta2);
     c.root2 = (real)__builtin_sqrt(1 - sc_power(beta2, t));
-    c.eps = r->eps;
+    c.eps = n->eps;
     c.flag = decoupled;
     return c;
 }
@@ -142,14 +148,91 @@ SC_FN void sc_adam_element(const sc_constants *c, real g, real *p, real *m, real
     *v = c->beta2 * *v + c->rest2 * (g * g);
     *p = kept - c->rate * (*m / (sc_sqrt(*v) / c->root2 + c->eps));
 }
-SC_RULE sc_adam = {2, sc_adam_step, sc_adam_group, sc_adam_element};
+SC_RULE sc_adam = {2, false, sc_adam_step, sc_adam_group, sc_adam_element};
 
 static inline sc_operands sc_adam_operands(const sc_adam_args *k) {
     sc_operands o = {};
     o.grad = k->grad, o.master = k->master, o.coefficient = k->coefficient;
     o.moment[0] = k->m, o.moment[1] = k->v, o.step = k->step, o.wire = k->wire;
-    o.table = k->table, o.ntable = k->ntable, o.slice = k->slice, o.axis = k->axis, o.expert = k->expert;
+    o.table = k->table, o.ntable = k->ntable, o.slice = k->slice, o.axis = k->axis, o.expert = k->expert,
+    o.set = k->set;
     o.flag = k->decoupled;
+    return o;
+}
+
+SC_FN sc_constants sc_lion_step(const sc_optimizer_set *n, int64_t t, real clip, bool flag) {
+    sc_constants c = {};
+    double beta1 = n->beta1, beta2 = n->beta2;
+    c.clip = clip;
+    c.beta1 = (real)beta1;
+    c.rest1 = (real)(1 - beta1);
+    c.beta2 = (real)beta2;
+    c.rest2 = (real)(1 - beta2);
+    return c;
+}
+SC_FN sc_constants sc_lion_group(sc_constants c, const sc_record *r, int group) {
+    double lr = r->lr[group], decay = r->weight_decay[group];
+    c.rate = (real)lr;
+    c.keep = (real)(1 - lr * decay);
+    return c;
+}
+SC_FN void sc_lion_element(const sc_constants *c, real g, real *p, real *m, real *v) {
+    g = g * c->clip;
+    real between = c->beta1 * *m + c->rest1 * g;
+    *p = *p * c->keep - c->rate * (real)((between > 0) - (between < 0));
+    *m = c->beta2 * *m + c->rest2 * g;
+}
+SC_RULE sc_lion = {1, false, sc_lion_step, sc_lion_group, sc_lion_element};
+
+static inline sc_operands sc_lion_operands(const sc_lion_args *k) {
+    sc_operands o = {};
+    o.grad = k->grad, o.master = k->master, o.coefficient = k->coefficient, o.moment[0] = k->m, o.wire = k->wire;
+    o.table = k->table, o.ntable = k->ntable, o.slice = k->slice, o.axis = k->axis, o.expert = k->expert,
+    o.set = k->set;
+    return o;
+}
+
+/* Between x and y as torch.lerp rounds it. */
+SC_FN real sc_lerp(real x, real y, real weight) {
+    return weight < (real)0.5 ? x + weight * (y - x) : y - (y - x) * (1 - weight);
+}
+SC_FN sc_constants sc_muon_step(const sc_optimizer_set *n, int64_t t, real clip, bool nesterov) {
+    sc_constants c = {};
+    c.clip = clip;
+    c.momentum = n->momentum;
+    c.rest1 = (real)(1 - (double)n->momentum);
+    c.flag = nesterov;
+    return c;
+}
+SC_FN sc_constants sc_muon_group(sc_constants c, const sc_record *r, int group) {
+    double lr = r->lr[group], decay = r->weight_decay[group];
+    c.rate = (real)lr;
+    c.keep = (real)(1 - lr * decay);
+    return c;
+}
+SC_FN void sc_muon_momentum_element(const sc_constants *c, real g, real *p, real *m, real *v) {
+    g = g * c->clip;
+    *m = sc_lerp(*m, g, c->rest1);
+    *p = c->flag ? sc_lerp(g, *m, c->momentum) : *m;
+}
+SC_FN void sc_muon_element(const sc_constants *c, real g, real *p, real *m, real *v) {
+    *p = *p * c->keep - c->rate * g;
+}
+SC_RULE sc_muon_momentum = {1, false, sc_muon_step, sc_muon_group, sc_muon_momentum_element};
+SC_RULE sc_muon = {0, true, sc_muon_step, sc_muon_group, sc_muon_element};
+
+static inline sc_operands sc_muon_momentum_operands(const sc_muon_momentum_args *k) { /* it "updates" its result */
+    sc_operands o = {};
+    o.grad = k->grad, o.master = k->update, o.coefficient = k->coefficient, o.moment[0] = k->momentum;
+    o.table = k->table, o.ntable = k->ntable, o.slice = k->slice, o.axis = k->axis, o.expert = k->expert,
+    o.set = k->set;
+    o.flag = k->nesterov;
+    return o;
+}
+static inline sc_operands sc_muon_operands(const sc_muon_args *k) {
+    sc_operands o = {};
+    o.grad = k->grad, o.master = k->master, o.coefficient = k->coefficient, o.wire = k->wire;
+    o.table = k->table, o.ntable = k->ntable, o.slice = k->slice, o.axis = k->axis;
     return o;
 }
 

@@ -184,7 +184,9 @@ static void put_units(const Emit *e) {
         for (int k = 0; k < 6; k++) put(e, "0x%llx, ", state_at(e, s[k]));
         for (int k = 0; k < 6; k++) put(e, "%d, ", placed(e, s[k]));
         for (int k = 0; k < 6; k++)
-            put(e, "%d%s", placed(e, s[k]) && emit_value_host(e, s[k]->value), k < 5 ? ", " : "},\n");
+            put(e, "%d%s", placed(e, s[k]) && emit_value_host(e, s[k]->value), k < 5 ? ", " : "");
+        if (u->optimizer && u->optimizer->set > 0) put(e, ", %s", quoted(e, u->optimizer->rule->name));
+        put(e, "},\n");
     }
     close_table(e, e->g->units.n);
 }
@@ -226,6 +228,21 @@ static void put_training(const Emit *e) {
     for (int i = 0; i < o->groups.n; i++)
         row(e, NAME(c_float(e->a, o->groups.at[i].lr)), NAME(c_float(e->a, o->groups.at[i].weight_decay)));
     close_table(e, o->groups.n);
+    for (int i = 1; i < t->optimizers.n; i++) {
+        const Optimizer *x = t->optimizers.at[i];
+        if (i == 1) open_table(e, "sc_set_info", "sets");
+        row(e, STRING(x->rule->name), NAME(c_float(e->a, x->beta1)), NAME(c_float(e->a, x->beta2)),
+            NAME(c_float(e->a, x->eps)), NAME(c_float(e->a, x->momentum)));
+        if (i + 1 == t->optimizers.n) close_table(e, i);
+    }
+    if (!t->schedule.factors) return;
+    open_table(e, "float", "factors");
+    for (int64_t i = 0; i < t->schedule.total; i++) {
+        put_text(e, i % 8 ? " " : "    ");
+        put_text(e, c_float(e->a, t->schedule.factors[i]));
+        end_row(e, i % 8 == 7 || i + 1 == t->schedule.total ? ",\n" : ",");
+    }
+    put(e, "};\n\n");
 }
 
 static int put_peak(const Emit *e) {
@@ -306,6 +323,22 @@ static const char *precision_of(const Emit *e) {
     return all;
 }
 
+/* "muon ns 5 x 3.4445 -4.775 2.0315 original": what no option of the program changes. Of a group's optimizer all of it:
+ * "adamw betas 0.9 0.95 eps 1e-08". */
+static const char *numbers_of(const Emit *e, const Optimizer *o) {
+    const char *all = o->name;
+    if (o->set > 0 && sc_optimizer_takes(o->rule, "betas"))
+        all = arena_printf(e->a, "%s betas %g %g", all, o->beta1, o->beta2);
+    if (o->set > 0 && sc_optimizer_takes(o->rule, "eps")) all = arena_printf(e->a, "%s eps %g", all, o->eps);
+    if (o->set > 0 && sc_optimizer_takes(o->rule, "momentum"))
+        all = arena_printf(e->a, "%s momentum %g%s", all, o->momentum, o->nesterov ? " nesterov" : "");
+    if (o->rule->before)
+        all = arena_printf(e->a, "%s ns %d x %g %g %g, %s", all, o->ns_steps, o->ns_coefficients[0],
+                           o->ns_coefficients[1], o->ns_coefficients[2],
+                           o->adjust == ADJUST_ORIGINAL ? "original" : "match_rms_adamw");
+    return all;
+}
+
 /* "*.bias *norm*: lr x 1, weight_decay x 0" for each group but the first, whose values are options of the program; the
  * others keep their ratio to them. */
 static const char *groups_of(const Emit *e) {
@@ -314,12 +347,27 @@ static const char *groups_of(const Emit *e) {
     for (int k = 1; k < o->groups.n; k++) {
         const OptGroup *x = &o->groups.at[k];
         for (int i = 0; i < x->nmatch; i++) all = arena_printf(e->a, "%s%s%s", all, *all ? " " : "", x->match[i]);
+        if (x->of != OF_ANY) all = arena_printf(e->a, "%s of %s", all, x->of == OF_MATRICES ? "matrices" : "others");
+        if (x->optimizer != o) all = arena_printf(e->a, "%s by %s", all, numbers_of(e, x->optimizer));
         all = arena_printf(e->a, "%s: lr %s%g, weight_decay %s%g%s", all, o->lr != 0 ? "x " : "",
                            o->lr != 0 ? x->lr / o->lr : x->lr, o->weight_decay != 0 ? "x " : "",
                            o->weight_decay != 0 ? x->weight_decay / o->weight_decay : x->weight_decay,
                            k + 1 < o->groups.n ? ";" : "");
     }
     return all;
+}
+
+static void mix(uint64_t *h, const void *data, size_t n) { /* FNV-1a */
+    for (size_t i = 0; i < n; i++) *h = (*h ^ ((const unsigned char *)data)[i]) * 1099511628211u;
+}
+static const uint64_t MIX_FROM = 14695981039346656037u;
+
+/* "1000 steps, 5f6d...": tells two tables apart. */
+static const char *factors_told(const Emit *e) {
+    const LrSchedule *s = &e->g->training->schedule;
+    uint64_t h = MIX_FROM;
+    mix(&h, s->factors, sizeof *s->factors * (size_t)s->total);
+    return arena_printf(e->a, "%lld steps, %016llx", (long long)s->total, (unsigned long long)h);
 }
 
 static int put_settings(const Emit *e) {
@@ -336,10 +384,13 @@ static int put_settings(const Emit *e) {
     enum { OWN = sizeof own / sizeof *own };
     open_table(e, "sc_setting_info", "settings");
     for (int i = 0; i < OWN; i++) row(e, STRING(own[i][0]), STRING(own[i][1]), NUMBER(0));
+    if (t->optimizer->rule->before) row(e, STRING("optimizer"), STRING(numbers_of(e, t->optimizer)), NUMBER(0));
+    if (t->schedule.factors) row(e, STRING("function of the schedule"), STRING(factors_told(e)), NUMBER(0));
     for (int i = 0; i < t->options.n; i++)
         row(e, STRING(t->options.at[i].name), STRING(t->options.at[i].text), NUMBER(1));
-    close_table(e, OWN + t->options.n);
-    return OWN + t->options.n;
+    int n = OWN + t->options.n + (t->schedule.factors != NULL) + (t->optimizer->rule->before != NULL);
+    close_table(e, n);
+    return n;
 }
 
 static int put_dumps(const Emit *e) {
@@ -362,13 +413,9 @@ static int put_dumps(const Emit *e) {
 }
 
 /* ── the build ───────────────────────────────────────────────────────────────────────────────────────────────────── */
-static void mix(uint64_t *h, const void *data, size_t n) { /* FNV-1a */
-    for (size_t i = 0; i < n; i++) *h = (*h ^ ((const unsigned char *)data)[i]) * 1099511628211u;
-}
-
 /* What a checkpoint must agree with: paths, shapes and dtypes, but neither world nor policies. */
 static unsigned long long model_hash(const Graph *g) {
-    uint64_t h = 14695981039346656037u;
+    uint64_t h = MIX_FROM;
     for (int i = 0; i < g->params.n; i++) {
         const Param *p = g->params.at[i];
         int64_t dtype = p->dtype, dims = p->dims, shape[MAX_DIMS];
@@ -435,7 +482,9 @@ static void put_build(const Emit *e, int npeak, int ndumps, int nsettings) {
     const Training *t = g->training;
     const Optimizer *o = t->optimizer;
     static const char *const schedules[] = {
-        [SCHED_CONSTANT] = "constant", [SCHED_LINEAR] = "linear", [SCHED_COSINE] = "cosine"};
+        [SCHED_CONSTANT] = "constant", [SCHED_LINEAR] = "linear",     [SCHED_COSINE] = "cosine",
+        [SCHED_WSD] = "wsd",           [SCHED_FUNCTION] = "function",
+    };
     unsigned long long sums = 0; /* a bit each metric */
     double library_bytes = 0;
     for (int i = 0; i < t->metrics.n; i++) sums |= (unsigned long long)t->metrics.at[i].is_sum << i;
@@ -479,6 +528,9 @@ static void put_build(const Emit *e, int npeak, int ndumps, int nsettings) {
     put(e, "    .momentum = %s,\n    .clip = %s,\n", c_float(e->a, o->momentum), c_float(e->a, t->clip_grad_norm));
     put(e, "    .warmup = %lld,\n    .total = %lld,\n    .min_ratio = %s,\n", (long long)t->schedule.warmup,
         (long long)t->schedule.total, c_float(e->a, t->schedule.min_ratio));
+    if (t->schedule.decay_steps) put(e, "    .decay_steps = %lld,\n", (long long)t->schedule.decay_steps);
+    if (t->schedule.factors) put(e, "    .factors = factors,\n");
+    if (t->optimizers.n > 1) put(e, "    .sets = sets,\n    .nsets = %d,\n", t->optimizers.n - 1);
     for (Unused k = 0; k < N_UNUSED; k++)
         if (p->unused[k].n) put(e, "    .unused[%d] = %s,\n", k, quoted(e, plan_unused(p, k)));
     if (g->unproven) put(e, "    .unproven = %s,\n", quoted(e, g->unproven));

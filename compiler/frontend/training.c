@@ -378,6 +378,8 @@ static int prim_log_metric(lua_State *L) {
 
 /* ── optimizer and schedule ─────────────────────────────────────────────────────────────────────────────────────────
  */
+enum { MOST_FACTORS = 1 << 20 }; /* of a schedule that is a function */
+
 typedef struct { /* what optim.AdamW {...} and optim.cosine {...} return */
     Optimizer *optimizer;
     LrSchedule *schedule;
@@ -413,31 +415,97 @@ static void read_betas(lua_State *L, int t, const char *what, Optimizer *o) {
     lua_pop(L, 1);
 }
 
-static void read_groups(lua_State *L, int t, const char *what, Optimizer *o) {
+static Optimizer *optimizer_in(lua_State *L, int t, const char *what, const char *key) { /* NULL: there is none */
+    lua_getfield(L, t, key);
+    Optim *x = luaL_testudata(L, -1, OPTIM);
+    if (!lua_isnil(L, -1) && (!x || !x->optimizer))
+        field_fail(L, key, "%s: %s must be an optimizer, such as optim.AdamW { lr = ... }, not %s", what, key,
+                   field_type(L, -1));
+    lua_pop(L, 1);
+    Optimizer *o = x ? x->optimizer : NULL;
+    if (o && (o->groups.n > 1 || o->others))
+        field_fail(L, key, "%s: %s has %s of its own; write them in the optimizer that nn.training gets", what, key,
+                   o->groups.n > 1 ? "groups" : "others");
+    return o;
+}
+
+static void read_group(lua_State *L, int g, int number, const char *name, Optimizer *o) {
     Arena *a = fe_of(L)->arena;
-    OptGroup base = {.lr = o->lr, .weight_decay = o->weight_decay, .src = o->src};
+    field_check_keys(L, g, name, "match lr weight_decay optimizer");
+    Optimizer *own = optimizer_in(L, g, name, "optimizer"), *rest = own ? NULL : o->others;
+    OptGroup x = {.number = number, .src = sandbox_key_source(L, o->src, "match"), .optimizer = own ? own : o};
+    x.lr = field_not_negative(L, g, name, "lr", x.optimizer->lr, 1e30);
+    x.weight_decay = field_not_negative(L, g, name, "weight_decay", x.optimizer->weight_decay, 1e30);
+    x.nmatch = field_strings(L, g, name, "match", &x.match);
+    if (!x.nmatch) field_fail(L, "groups", "%s: write match = { \"*.bias\", ... }, patterns of parameter paths", name);
+    x.of = rest ? OF_MATRICES : OF_ANY;
+    push(&o->groups, a, x);
+    if (!rest) return;
+    x.of = OF_OTHERS, x.optimizer = rest;
+    x.lr = field_not_negative(L, g, name, "lr", rest->lr, 1e30);
+    x.weight_decay = field_not_negative(L, g, name, "weight_decay", rest->weight_decay, 1e30);
+    push(&o->groups, a, x);
+}
+
+static void read_groups(lua_State *L, int t, const char *what, Optimizer *o) {
+    static const char *const all[] = {"*"};
+    Arena *a = fe_of(L)->arena;
+    OptGroup base = {.lr = o->lr, .weight_decay = o->weight_decay, .optimizer = o, .src = o->src};
     push(&o->groups, a, base);
+    if (o->others) {
+        OptGroup others = {.match = (const char **)all,
+                           .nmatch = 1,
+                           .of = OF_OTHERS,
+                           .optimizer = o->others,
+                           .lr = o->others->lr,
+                           .weight_decay = o->others->weight_decay,
+                           .src = o->others->src};
+        push(&o->groups, a, others);
+    }
     if (!field_table(L, t, what, "groups")) return;
     int list = lua_gettop(L);
     if (!lua_rawlen(L, list) && (lua_pushnil(L), lua_next(L, list)))
         field_fail(L, "groups", "%s: groups is a list of tables: write groups = { { match = \"*.bias\", ... } }", what);
     for (int i = 1; i <= (int)lua_rawlen(L, list); i++) {
         lua_rawgeti(L, list, i);
-        int g = lua_gettop(L);
-        const char *name = arena_printf(a, "%s: groups[%d]", what, i);
-        field_check_keys(L, g, name, "match lr weight_decay");
-        OptGroup x = {.src = sandbox_key_source(L, o->src, "match")};
-        x.lr = field_not_negative(L, g, name, "lr", o->lr, 1e30);
-        x.weight_decay = field_not_negative(L, g, name, "weight_decay", o->weight_decay, 1e30);
-        x.nmatch = field_strings(L, g, name, "match", &x.match);
-        if (!x.nmatch)
-            field_fail(L, "groups", "%s: write match = { \"*.bias\", ... }, patterns of parameter paths", name);
-        push(&o->groups, a, x);
+        read_group(L, lua_gettop(L), i, arena_printf(a, "%s: groups[%d]", what, i), o);
         lua_settop(L, list);
     }
     if (o->groups.n > SC_GROUPS)
-        field_fail(L, "groups", "%s: %d groups; at most %d fit", what, o->groups.n - 1, SC_GROUPS - 1);
+        field_fail(L, "groups", "%s: %d groups%s; at most %d fit", what, o->groups.n - 1,
+                   o->others ? ", where one without an optimizer is two, of matrices and of others" : "",
+                   SC_GROUPS - 1);
     lua_pop(L, 1);
+}
+
+/* Muon's. */
+static void read_orthogonalization(lua_State *L, int t, const char *what, Optimizer *o) {
+    static const char *const adjust[N_ADJUST] = {
+        [ADJUST_ORIGINAL] = "original", [ADJUST_MATCH_RMS_ADAMW] = "match_rms_adamw"};
+    static const double abc[] = {3.4445, -4.7750, 2.0315};
+    enum { MOST_STEPS = 99 };
+    o->ns_steps = (int)field_integer(L, t, what, "ns_steps", 5, 1);
+    if (o->ns_steps > MOST_STEPS)
+        field_fail(L, "ns_steps", "%s: ns_steps = %d; it must be at most %d", what, o->ns_steps, MOST_STEPS);
+    memcpy(o->ns_coefficients, abc, sizeof abc);
+    if (field_table(L, t, what, "ns_coefficients")) {
+        for (int i = 0; i < 3; i++) {
+            lua_rawgeti(L, -1, i + 1);
+            double x = o->ns_coefficients[i] = lua_tonumber(L, -1);
+            if (lua_type(L, -1) != LUA_TNUMBER || !(x > -1e6 && x < 1e6) || lua_rawlen(L, -2) != 3)
+                field_fail(L, "ns_coefficients",
+                           "%s: ns_coefficients must be three numbers, { 3.4445, -4.7750, 2.0315 }", what);
+            lua_pop(L, 1);
+        }
+        lua_pop(L, 1);
+    }
+    const char *by = field_string(L, t, what, "adjust_lr_fn", adjust[0]);
+    while (o->adjust < N_ADJUST && strcmp(adjust[o->adjust], by)) o->adjust++;
+    if (o->adjust == N_ADJUST)
+        field_fail(L, "adjust_lr_fn", "%s: adjust_lr_fn = \"%s\"; write \"original\" or \"match_rms_adamw\"", what, by);
+    o->others = optimizer_in(L, t, what, "others");
+    if (o->others && o->others->rule->before)
+        field_fail(L, "others", "%s: others updates what is no matrix; write others = optim.AdamW { lr = ... }", what);
 }
 
 static int prim_optimizer(lua_State *L) { /* "SGD", options */
@@ -451,18 +519,22 @@ static int prim_optimizer(lua_State *L) { /* "SGD", options */
     if (!rule) bug(sandbox_source(L), "%s has no row in schema/optimizers.h", what);
     field_check_keys(L, 2, what, arena_printf(a, "lr %s weight_decay moment_dtype groups", rule->keys));
     o->rule = rule;
+    o->name = rule->name;
+    o->set = -1;
     o->src = sandbox_source(L);
     o->lr = field_not_negative(L, 2, what, "lr", rule->lr, 1e30);
     o->weight_decay = field_not_negative(L, 2, what, "weight_decay", rule->weight_decay, 1e30);
-    o->momentum = field_not_negative(L, 2, what, "momentum", 0, 1);
-    o->nesterov = field_boolean(L, 2, what, "nesterov", false);
+    o->momentum = field_not_negative(L, 2, what, "momentum", rule->momentum, 1);
+    o->nesterov = field_boolean(L, 2, what, "nesterov", rule->nesterov);
     o->eps = field_not_negative(L, 2, what, "eps", rule->eps, 1e30);
     if (o->eps == 0 && sc_optimizer_takes(rule, "eps"))
         field_fail(L, "eps",
                    "%s: eps = %g; it must be above 0: the update of a parameter without gradient would be 0/0", what,
                    o->eps);
-    if (o->nesterov && o->momentum == 0) field_fail(L, "nesterov", "%s: nesterov needs a momentum", what);
+    if (o->nesterov && o->momentum == 0)
+        field_fail(L, field_present(L, 2, "nesterov") ? "nesterov" : "momentum", "%s: nesterov needs a momentum", what);
     read_betas(L, 2, what, o);
+    if (rule->before) read_orthogonalization(L, 2, what, o);
     const char *moments = field_string(L, 2, what, "moment_dtype", "fp32");
     if (!dtype_parse(moments, &o->moment_dtype) || (o->moment_dtype != FP32 && o->moment_dtype != BF16))
         field_fail(L, "moment_dtype", "%s: moment_dtype = \"%s\"; moments are kept in \"fp32\" or \"bf16\"", what,
@@ -475,12 +547,15 @@ static int prim_optimizer(lua_State *L) { /* "SGD", options */
 }
 
 static int prim_schedule(lua_State *L) { /* "cosine", options */
-    static const char *const names[] = {"constant", "linear", "cosine"};
+    static const char *const names[] = {"constant", "linear", "cosine", "wsd"};
     const char *name = luaL_checkstring(L, 1), *what = arena_printf(fe_of(L)->arena, "optim.%s", name);
     LrSchedule *s = NEW(fe_of(L)->arena, LrSchedule);
     options_table(L, 2);
     while (strcmp(names[s->kind], name)) s->kind++;
-    field_check_keys(L, 2, what, s->kind == SCHED_CONSTANT ? "warmup" : "warmup total min_ratio");
+    field_check_keys(L, 2, what,
+                     s->kind == SCHED_CONSTANT ? "warmup"
+                     : s->kind == SCHED_WSD    ? "warmup total decay_steps min_ratio"
+                                               : "warmup total min_ratio");
     s->warmup = field_integer(L, 2, what, "warmup", 0, 0);
     s->total = field_integer(L, 2, what, "total", 0, 1);
     s->min_ratio = field_number(L, 2, what, "min_ratio", 0);
@@ -489,24 +564,108 @@ static int prim_schedule(lua_State *L) { /* "cosine", options */
     if (s->kind != SCHED_CONSTANT && s->total <= s->warmup)
         field_fail(L, "total", "%s: total = %lld steps must be more than warmup = %lld", what, (long long)s->total,
                    (long long)s->warmup);
+    if (s->kind == SCHED_WSD) {
+        s->decay_steps = field_integer(L, 2, what, "decay_steps", 0, 1);
+        if (!s->decay_steps)
+            sandbox_fail(L, "%s: decay_steps is missing: write how many steps before `total` the rate begins to fall",
+                         what);
+        if (s->decay_steps > s->total - s->warmup)
+            field_fail(L, "decay_steps", "%s: decay_steps = %lld, but only %lld steps lie between warmup and total",
+                       what, (long long)s->decay_steps, (long long)(s->total - s->warmup));
+    }
     push_optim(L, NULL, s);
     return 1;
 }
 
+static int prim_tabulate(lua_State *L) { /* function of the step, options */
+    static const char what[] = "optim.schedule";
+    LrSchedule *s = NEW(fe_of(L)->arena, LrSchedule);
+    if (lua_type(L, 1) != LUA_TFUNCTION)
+        sandbox_fail(L, "%s: write optim.schedule(function(step) return ... end, { total = N }), not %s first", what,
+                     field_type(L, 1));
+    lua_settop(L, 2);
+    options_table(L, 2);
+    field_check_keys(L, 2, what, "total");
+    s->kind = SCHED_FUNCTION;
+    s->total = field_integer(L, 2, what, "total", 0, 1);
+    if (!s->total)
+        sandbox_fail(L, "%s: total is missing: write { total = N }, for how many steps there are factors", what);
+    if (s->total > MOST_FACTORS)
+        field_fail(L, "total", "%s: total = %lld; at most %d factors fit into a program", what, (long long)s->total,
+                   MOST_FACTORS);
+    float *factors = NEW_ARRAY(fe_of(L)->arena, float, s->total);
+    Source at = sandbox_function_source(L, 1);
+    for (int64_t t = 0; t < s->total; t++) {
+        lua_pushvalue(L, 1);
+        lua_pushinteger(L, t);
+        lua_call(L, 1, 1);
+        double x = lua_tonumber(L, -1);
+        if (lua_type(L, -1) != LUA_TNUMBER)
+            fail(at, "%s: at step %lld the function returned %s; it must return a factor on lr%s", what, (long long)t,
+                 field_type(L, -1), lua_isnil(L, -1) ? ": write `return` before it" : "");
+        if (!(x >= 0 && x <= 1e30))
+            fail(at, "%s: at step %lld the function returned %g; a factor on lr is finite and at least 0", what,
+                 (long long)t, x);
+        if (!sc_fits_fp32(x))
+            fail(at, "%s: %g at step %lld; " FP32_RANGE, what, x, (long long)t, (float)x, SC_LEAST_FP32);
+        factors[t] = (float)x;
+        lua_pop(L, 1);
+    }
+    s->factors = factors;
+    push_optim(L, NULL, s);
+    return 1;
+}
+
+/* Numbers of its own in the record, for an optimizer that some group has. */
+static void add_optimizer(Frontend *f, const OptGroup *x) {
+    Training *t = f->g->training;
+    Optimizer *o = x->optimizer;
+    if (o->set >= 0) return;
+    if (t->optimizers.n == SC_OPTIMIZER_SETS)
+        fail(x->src,
+             "optim.%s: groups have more than %d optimizers; give some groups the same one: local adamw = "
+             "optim.AdamW { ... }, and optimizer = adamw in each",
+             t->optimizer->rule->lua, SC_OPTIMIZER_SETS);
+    int alike = 0;
+    for (int i = 0; i < t->optimizers.n; i++) alike += t->optimizers.at[i]->rule == o->rule;
+    if (alike) o->name = arena_printf(f->arena, "%s %d", o->name, alike + 1);
+    o->set = t->optimizers.n;
+    push(&t->optimizers, f->arena, o);
+}
+
+static void check_shape(const Param *p, const Optimizer *o) {
+    if (!o->rule->before || !p->requires_grad || p->is_buffer || training_is_matrix(p)) return;
+    fail(o->src,
+         "optim.%s: parameter %s has %d dimension%s, and matrices alone are updated so; write others = optim.AdamW { "
+         "lr = "
+         "... } for all that are none, or groups = { { match = \"%s\", optimizer = optim.AdamW { lr = ... } } }",
+         o->rule->lua, p->path, p->dims, p->dims == 1 ? "" : "s", p->path);
+}
+
 static void assign_groups(Frontend *f, Optimizer *o) {
+    add_optimizer(f, &o->groups.at[0]);
     for (int k = 1; k < o->groups.n; k++) {
         const OptGroup *x = &o->groups.at[k];
         int met = 0;
         for (int i = 0; i < f->g->params.n; i++) {
             Param *p = f->g->params.at[i];
-            for (int m = 0; m < x->nmatch; m++)
-                if (policy_path_match(x->match[m], p->path, true)) p->group = k, met++; /* the last match wins */
+            for (int m = 0; m < x->nmatch; m++) {
+                if (!policy_path_match(x->match[m], p->path, true)) continue;
+                met++;
+                if (x->of == OF_ANY || (x->of == OF_MATRICES) == training_is_matrix(p))
+                    p->group = k; /* the last wins */
+            }
         }
         if (!met)
             fail(x->src,
                  "groups[%d]: no parameter's path matches '%s'; * stands for any characters, and the first parameter "
                  "is %s",
-                 k, x->match[0], f->g->params.n ? f->g->params.at[0]->path : "missing");
+                 x->number, x->match[0], f->g->params.n ? f->g->params.at[0]->path : "missing");
+    }
+    for (int i = 0; i < f->g->params.n; i++) {
+        const OptGroup *x = &o->groups.at[f->g->params.at[i]->group];
+        check_shape(f->g->params.at[i], x->optimizer);
+        add_optimizer(f, x);
     }
 }
 
@@ -520,7 +679,7 @@ static void need_field(lua_State *L, const char *key, int type, const char *expe
     lua_pop(L, 1);
 }
 
-/* "optim.SGD, optim.Adam or optim.AdamW" */
+/* "optim.SGD, optim.Adam, ... or optim.Muon" */
 static const char *optimizer_names(Arena *a) {
     Str s = {.arena = a};
     for (int i = 0; i < SC_OPTIMIZERS; i++)
@@ -533,7 +692,7 @@ static Optim *optim_field(lua_State *L, const char *key, bool schedule) {
     Optim *o = luaL_testudata(L, -1, OPTIM);
     if (!lua_isnil(L, -1) && (!o || (schedule ? !o->schedule : !o->optimizer)))
         field_fail(L, key, "nn.training: %s must be %s, not %s", key,
-                   schedule ? "optim.constant, optim.linear or optim.cosine { ... }"
+                   schedule ? "optim.constant, optim.linear, optim.cosine or optim.wsd { ... }, or optim.schedule(...)"
                             : arena_printf(fe_of(L)->arena, "%s { ... }", optimizer_names(fe_of(L)->arena)),
                    field_type(L, -1));
     lua_pop(L, 1);
@@ -641,13 +800,10 @@ void training_trace(Frontend *f) {
 }
 
 void training_open(lua_State *L) {
-    static const luaL_Reg functions[] = {{"input", prim_input},
-                                         {"count", prim_count},
-                                         {"log_metric", prim_log_metric},
-                                         {"optimizer", prim_optimizer},
-                                         {"schedule", prim_schedule},
-                                         {"training", prim_training},
-                                         {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"input", prim_input},           {"count", prim_count},
+                                         {"log_metric", prim_log_metric}, {"optimizer", prim_optimizer},
+                                         {"schedule", prim_schedule},     {"tabulate", prim_tabulate},
+                                         {"training", prim_training},     {NULL, NULL}};
     luaL_setfuncs(L, functions, 0);
     luaL_newmetatable(L, INPUT);
     lua_pop(L, 1);

@@ -36,13 +36,14 @@ typedef struct Param Param;
 typedef struct State State;
 typedef struct Unit Unit;
 typedef struct FusedParams FusedParams;
-/* Declared elsewhere: policy.h, foreign.h, extension/c_file.h, training.h, notes.h. */
+/* Declared elsewhere: policy.h, foreign.h, extension/c_file.h, training.h (two), notes.h. */
 typedef struct Checkpoint Checkpoint;
 typedef struct UnitPolicy UnitPolicy;
 typedef struct Extension Extension;
 typedef struct CFile CFile;
 typedef struct Input Input;
 typedef struct Training Training;
+typedef struct Optimizer Optimizer;
 typedef struct Notes Notes;
 
 /* A tensor. Strides and offset in elements. A view has a base (never itself a view: chains are collapsed) and no bytes
@@ -235,18 +236,19 @@ struct Unit {
     UnitPolicy *policy;
     Unit *next; /* another part of the module's unit: its parameters of another stored dtype, ignored ones */
     bool ignored;
-    bool sparse;           /* holds one sparse parameter */
-    VEC(Param *) params;   /* trainable ones first, in flat order */
-    int64_t numel;         /* of the trainable flat buffer, padded to shards × 256 */
-    int64_t frozen_numel;  /* of the frozen flat buffer, likewise; 0: none */
-    const Axis *shard;     /* each rank of this axis holds another piece of the flat buffers, */
-    const Axis *replicate; /* and each rank of this one the same piece */
-    const Axis *expert;    /* and each rank of this one other experts, in flat buffers of their own; NULL: no axis, */
-    int split;             /* else as many as it has ranks; 1: no axis */
-    const Axis *parts;     /* `expert` and `shard` in one: no two of its ranks hold the same element */
-    const Axis *reshard;   /* which holds the pieces between forward and backward; NULL: `shard` does */
-    bool host_update;      /* the update runs on the host; else its state streams through the device */
-    Dtype dtype, wire;     /* of master, of gather */
+    bool sparse;                /* holds one sparse parameter */
+    const Optimizer *optimizer; /* of its trainable parameters; NULL: it has none */
+    VEC(Param *) params;        /* trainable ones first, in flat order */
+    int64_t numel;              /* of the trainable flat buffer, padded to shards × 256 */
+    int64_t frozen_numel;       /* of the frozen flat buffer, likewise; 0: none */
+    const Axis *shard;          /* each rank of this axis holds another piece of the flat buffers, */
+    const Axis *replicate;      /* and each rank of this one the same piece */
+    const Axis *expert;  /* and each rank of this one other experts, in flat buffers of their own; NULL: no axis, */
+    int split;           /* else as many as it has ranks; 1: no axis */
+    const Axis *parts;   /* `expert` and `shard` in one: no two of its ranks hold the same element */
+    const Axis *reshard; /* which holds the pieces between forward and backward; NULL: `shard` does */
+    bool host_update;    /* the update runs on the host; else its state streams through the device */
+    Dtype dtype, wire;   /* of master, of gather */
     Dtype grad_dtype, reduce; /* of a rank's gradients (the policy's where it can be), of what reduce makes of them */
     Dtype sum;                /* of their sum over microbatches, reduced or not */
     State *master, *wire_shard, *m, *v, *grad; /* wire_shard: what gathers read; the master itself where that serves */

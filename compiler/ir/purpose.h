@@ -30,6 +30,7 @@ typedef enum {
     TO_REDUCE,              /* gradients, over ranks */
     TO_SUM_METRICS,         /* metrics and squares of the gradient norm, over ranks */
     TO_TAKE_GRADIENT,       /* kernels on a reduced gradient: sums of ranks or microbatches, divisions */
+    TO_EXCHANGE_UPDATE,     /* collectives within the optimizer: whole matrices for those who compute with them */
     TO_UPDATE,              /* kernels of the optimizer */
     TO_UPDATE_STREAMED,     /* an update whose state passes through the device */
     TO_WRITE_BACK_STREAMED, /* that state, to host memory */

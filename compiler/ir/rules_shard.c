@@ -1,7 +1,10 @@
 /* Cost rules of what the shard and offload passes build: copies between arenas, optimizers, the pick. Their shapes
  * follow from the mesh and the flat layout, so the passes set them. Relies on: rules.h. Relied on by: ops.def. */
 #include "rules.h"
+#include "schema/matrices.h"
 #include "schema/optimizers.h"
+
+#include <math.h>
 
 Cost cost_transfer(const Op *op) {
     return (Cost){.bytes = rule_touched_bytes(op_operand(op))};
@@ -22,8 +25,24 @@ Cost cost_ema(const Op *op) {
 
 Cost cost_optimizer(const Op *op) {
     Cost c =
-        rule_traffic(op, sc_optimizer_of(op_info[op->kind].name)->flops * (double)value_numel(OPERAND_OF(op, master)));
+        rule_traffic(op, sc_optimizer_of(op_info[op->kind].name)->flops * (double)value_numel(OPERAND_OF(op, grad)));
     for (int i = 0; i < op->nin; i++)
         if (op->in[i] && op_updates(op, i)) c.bytes += rule_touched_bytes(op->in[i]);
     return c;
+}
+
+/* Of the rank with the most to do: X X^T and A A have equal halves, of which one is computed. */
+Cost cost_orthogonalize(const Op *op) {
+    double most = 0;
+    for (int i = 0, rows = op->ntable / SC_MATRICES; i < rows; i++) {
+        double flops = 0;
+        for (int k = 0; k < rows; k++) {
+            sc_matrices m = sc_matrices_at(op->table, k);
+            if (m.owner != sc_matrices_at(op->table, i).owner) continue;
+            double r = (double)sc_matrices_short(m), c = (double)sc_matrices_long(m);
+            flops += (double)m.count * r * r * (3 * c + r);
+        }
+        most = fmax(most, flops);
+    }
+    return rule_traffic(op, most * (double)op->orthogonalize.steps);
 }

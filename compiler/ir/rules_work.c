@@ -3,6 +3,7 @@
  * Relies on: rules.h, schema/workspace.h.
  * Relied on by: ops.def. */
 #include "rules.h"
+#include "schema/matrices.h"
 #include "schema/workspace.h"
 
 /* CPU: operands in the dtype that the kernels compute in, and fp64, are multiplied where they lie. Others are converted
@@ -136,4 +137,17 @@ int64_t work_grouped_matmul(const Op *op, const Machine *m) {
     Dtype d = OPERAND_OF(op, a)->dtype, y = op_result(op)->dtype;
     if (m->cuda || ((d == FP64 || (d == FP32 && !m->wide)) && y == d)) return 0;
     return (int64_t)m->threads * SC_CPU_MATMUL_BYTES;
+}
+
+/* CPU: a thread has a matrix at a time. CUDA: as many of a row of the table at a time as fit into the bytes that its
+ * largest matrix takes, or 64 MiB. */
+int64_t work_orthogonalize(const Op *op, const Machine *m) {
+    int64_t bytes = 0;
+    for (int i = 0; i < op->ntable / SC_MATRICES; i++) {
+        sc_matrices x = sc_matrices_at(op->table, i);
+        int64_t r = sc_matrices_short(x), c = sc_matrices_long(x);
+        bytes = max64(bytes, m->cuda ? sc_cuda_orthogonalize_batch(r, c, x.count) * sc_cuda_orthogonalize_bytes(r, c)
+                                     : m->threads * sc_cpu_orthogonalize_bytes(r, c, m->wide ? 8 : 4));
+    }
+    return bytes;
 }

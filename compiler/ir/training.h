@@ -28,26 +28,45 @@ typedef struct { /* index in Graph.metrics = slot in S_METRICS */
     bool is_sum;
 } Metric;
 
+/* Which parameters a group's patterns choose among: Muon's main optimizer leaves what is no matrix to `others`. */
+typedef enum { OF_ANY, OF_MATRICES, OF_OTHERS } GroupOf;
+
 typedef struct {
     const char **match;
     int nmatch;
+    GroupOf of;
+    Optimizer *optimizer;
     double lr, weight_decay;
+    int number; /* in the list that the model wrote, from 1 */
     Source src;
 } OptGroup;
 
-typedef struct {
+typedef enum { ADJUST_ORIGINAL, ADJUST_MATCH_RMS_ADAMW, N_ADJUST } AdjustLr; /* Muon's, by a matrix's shape */
+
+struct Optimizer {
     const sc_optimizer_info *rule; /* its row of schema/optimizers.h */
+    const char *name;              /* of units: the rule's, "adamw 2" where the same rule has other numbers */
+    int set;                       /* which of sc_record.of has its numbers; -1: no group is updated by it */
     Source src;
     double lr, beta1, beta2, eps, weight_decay, momentum;
     bool nesterov;
-    Dtype moment_dtype;   /* fp32, or bf16 rounded stochastically */
-    VEC(OptGroup) groups; /* group 0 is the default one: lr and weight_decay above */
-} Optimizer;
+    Dtype moment_dtype;        /* fp32, or bf16 rounded stochastically */
+    double ns_coefficients[3]; /* Muon's, as are these */
+    int ns_steps;
+    AdjustLr adjust;
+    Optimizer *others;    /* of parameters that are no matrices; NULL: there are none */
+    VEC(OptGroup) groups; /* of the model's own: group 0 is the default one, lr and weight_decay above */
+};
 
 /* How many a unit keeps. */
 static inline int training_moments(const Optimizer *o) {
     if (sc_optimizer_takes(o->rule, "momentum") && o->momentum == 0) return 0;
     return o->rule->moments[1] ? 2 : o->rule->moments[0] ? 1 : 0;
+}
+
+/* Muon updates matrices; a parameter of three dimensions is one of them for each first index. */
+static inline bool training_is_matrix(const Param *p) {
+    return p->dims == 2 || p->dims == 3;
 }
 
 typedef struct { /* optim.GradScaler */
@@ -57,11 +76,12 @@ typedef struct { /* optim.GradScaler */
     bool without_fp16; /* wanted though nothing is fp16 */
 } GradScaler;
 
-typedef enum { SCHED_CONSTANT, SCHED_LINEAR, SCHED_COSINE } SchedKind;
+typedef enum { SCHED_CONSTANT, SCHED_LINEAR, SCHED_COSINE, SCHED_WSD, SCHED_FUNCTION } SchedKind;
 typedef struct {
     SchedKind kind;
-    int64_t warmup, total;
+    int64_t warmup, total, decay_steps;
     double min_ratio;
+    const float *factors; /* of a function of the model file: what it returned for steps 0 to total - 1 */
 } LrSchedule;
 
 typedef struct OptionValue { /* nn.options as resolved */
@@ -84,7 +104,8 @@ typedef struct {
 } CountSlot;
 
 struct Training {
-    Optimizer *optimizer;
+    Optimizer *optimizer;              /* the model's */
+    VEC(const Optimizer *) optimizers; /* it, then those that groups have instead */
     LrSchedule schedule;
     GradScaler *scaler;    /* NULL: none */
     double clip_grad_norm; /* 0: none */
@@ -95,5 +116,14 @@ struct Training {
     VEC(OptionValue) options;
     VEC(PolicyFile) policies; /* a later one stands over an earlier one */
 };
+
+static inline const Optimizer *training_optimizer(const Training *t, const Param *p) {
+    return t->optimizer->groups.at[p->group].optimizer;
+}
+static inline bool training_counts_steps(const Training *t) {
+    bool counts = false;
+    for (int i = 0; i < t->optimizers.n; i++) counts |= t->optimizers.at[i]->rule->counts_steps;
+    return counts;
+}
 
 #endif

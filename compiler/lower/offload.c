@@ -190,15 +190,21 @@ static void host_states(Graph *g, Program *p) {
 /* Chooses the faster side for updates where the policy leaves the choice. On the device, master and moments are copied
  * both ways at once. On the host, they and the gradient are read, and they and the shard that travels are written. */
 void lower_place_updates(Graph *g, const Device *d) {
-    const Optimizer *o = g->training->optimizer;
-    double state = 4 + training_moments(o) * (double)dtype_size(o->moment_dtype);
-    double bus = state / d->host_bandwidth * (1 + d->beside[OP_offload].itself);
-    bool host_is_faster = (2 * state + 4 + 2) / d->host_optimizer_bandwidth < bus;
     for (int i = 0; i < g->units.n; i++) {
         Unit *u = g->units.at[i];
+        const Optimizer *o = u->optimizer;
+        if (!o || !u->policy->offload_optimizer) continue;
+        double state = 4 + training_moments(o) * (double)dtype_size(o->moment_dtype);
+        double bus = state / d->host_bandwidth * (1 + d->beside[OP_offload].itself);
+        bool host_is_faster = (2 * state + 4 + 2) / d->host_optimizer_bandwidth < bus, here = !o->rule->before;
         UpdatePlace at = u->policy->update;
-        u->host_update =
-            u->policy->offload_optimizer && (at == UPDATE_HOST || (at == UPDATE_ANYWHERE && host_is_faster));
+        if (at == UPDATE_HOST && !here)
+            fail(setting_source(&u->policy->settings, "offload", u->policy->src),
+                 "offload: optimizer = \"host\", but unit %s is updated by optim.%s, whose products the device "
+                 "computes; "
+                 "write optimizer = \"stream\" or true",
+                 u->name, o->rule->lua);
+        u->host_update = here && (at == UPDATE_HOST || (at == UPDATE_ANYWHERE && host_is_faster));
     }
 }
 

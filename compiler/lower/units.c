@@ -55,20 +55,26 @@ static Unit *unit_of(Module *m) {
 }
 
 /* The part of its unit that p belongs to; made where there is none yet. A part is one flat buffer: it has one dtype,
- * and one way to be reduced. A sparse parameter, whose gradient is reduced by rows, is a part of its own; so are
- * experts that a mesh spreads over ranks. */
+ * one optimizer, which keeps the same moments of all of it, and one way to be reduced. A sparse parameter, whose
+ * gradient is reduced by rows, is a part of its own; so are experts that a mesh spreads over ranks. */
 static Unit *part_for(Graph *g, const Param *p) {
-    Unit *first = unit_of(p->owner), *last = first;
-    bool beside = false; /* a part that differs by dtype alone is there */
+    const Optimizer *o = p->requires_grad && g->training->optimizer ? training_optimizer(g->training, p) : NULL;
+    Unit *first = unit_of(p->owner), *last = first, *alike = NULL; /* alike: the first part of its kind */
     for (Unit *u = first; u; last = u, u = u->next) {
         if (!u->params.n && !u->next) set_mesh(g, u, p->split);
-        bool same_kind = u->ignored == p->ignored && u->split == p->split;
-        if (same_kind && !u->sparse && !p->sparse && (!u->params.n || u->params.at[0]->dtype == p->dtype)) return u;
-        beside |= same_kind;
+        if (u->ignored != p->ignored || u->split != p->split) continue;
+        if (!alike) alike = u;
+        bool same_optimizer = !o || !u->optimizer || u->optimizer == o;
+        if (u->sparse || p->sparse || !same_optimizer || (u->params.n && u->params.at[0]->dtype != p->dtype)) continue;
+        if (o) u->optimizer = o;
+        return u;
     }
+    bool other = alike && o && alike->optimizer && alike->optimizer != o;
     const char *by = p->sparse ? arena_printf(g->arena, " sparse %s", p->path)
-                     : beside  ? arena_printf(g->arena, " %s", dtype_name(p->dtype))
+                     : other   ? arena_printf(g->arena, " %s", o->name)
                                : "";
+    bool wide = alike && !p->sparse && !(other && alike->params.n && alike->params.at[0]->dtype == p->dtype);
+    if (wide) by = arena_printf(g->arena, "%s %s", by, dtype_name(p->dtype));
     UnitPolicy *policy = p->ignored ? plain_policy(g, first->policy->src) : first->policy;
     const char *suffix =
         arena_printf(g->arena, "%s%s%s", p->ignored ? " ignored" : "", p->split > 1 ? " experts" : "", by);
@@ -76,6 +82,7 @@ static Unit *part_for(Graph *g, const Param *p) {
     set_mesh(g, part, p->split);
     part->ignored = p->ignored;
     part->sparse = p->sparse;
+    part->optimizer = o;
     return part;
 }
 

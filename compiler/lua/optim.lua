@@ -4,19 +4,33 @@
 local prim = prim
 local optim = {}
 
--- Optimizers, as in torch.optim. Defaults: lr = 1e-3, betas = { 0.9, 0.999 }, eps = 1e-8, momentum = 0, nesterov = false,
--- weight_decay = 0 (AdamW: 0.01). groups = { { match = { "*.bias" }, lr = ..., weight_decay = ... } } sets other values for
--- parameters whose path matches. moment_dtype: "fp32" or "bf16", how moments (of SGD: the momentum) are stored; bf16 is
--- rounded stochastically.
+-- Optimizers, as in torch.optim. Defaults: lr = 1e-3 (Lion: 1e-4), betas = { 0.9, 0.999 } (Lion: { 0.9, 0.99 }), eps = 1e-8
+-- (Muon: 1e-7), momentum = 0 and nesterov = false (Muon: 0.95, true), weight_decay = 0 (AdamW: 0.01, Muon: 0.1). groups = {
+-- { match = { "*.bias" }, lr = ..., weight_decay = ... } } sets other values for parameters whose path matches, and optimizer
+-- = optim.AdamW { ... } in a group another optimizer. moment_dtype: "fp32" or "bf16", how moments (of SGD and Muon: the
+-- momentum) are stored; bf16 is rounded stochastically.
 function optim.SGD(options) return (prim.optimizer("SGD", options)) end       -- momentum, nesterov
 function optim.Adam(options) return (prim.optimizer("Adam", options)) end     -- betas, eps
 function optim.AdamW(options) return (prim.optimizer("AdamW", options)) end   -- betas, eps; decay apart from the gradient
+function optim.Lion(options) return (prim.optimizer("Lion", options)) end     -- betas; decay apart from the gradient
+
+-- Muon updates matrices: parameters of two dimensions, and of three dimensions each by itself (experts). `others` is the
+-- optimizer of all other parameters; embeddings and the head belong into a group with that optimizer. adjust_lr_fn:
+-- "original" or "match_rms_adamw"; ns_steps = 5 steps of Newton and Schulz in bf16, with ns_coefficients = { 3.4445, -4.7750,
+-- 2.0315 }.
+function optim.Muon(options) return (prim.optimizer("Muon", options)) end -- momentum, nesterov, eps, others, ns_steps, ...
 
 -- Schedules: factors on lr. All rise to 1 over `warmup` steps (0 by default). Then constant stays at 1, linear and cosine
--- fall to min_ratio (0 by default) at step `total`.
+-- fall to min_ratio (0 by default) at step `total`. wsd stays at 1 (warm-up, stable, decay) and falls over the last
+-- `decay_steps` steps before `total`, in a line, to min_ratio.
 function optim.constant(options) return (prim.schedule("constant", options)) end
 function optim.linear(options) return (prim.schedule("linear", options)) end
 function optim.cosine(options) return (prim.schedule("cosine", options)) end
+function optim.wsd(options) return (prim.schedule("wsd", options)) end
+
+-- optim.schedule(function(step) return factor end, { total = n }): any schedule. The function is called for steps 0 to n - 1
+-- when the model is compiled, and the program holds the factors (fp32); after them the last one stays.
+function optim.schedule(factor, options) return (prim.tabulate(factor, options)) end
 
 -- Scales the loss of fp16 training and skips steps whose gradients overflow, as torch.amp.GradScaler. It scales what the
 -- loss function returns, unless scaler:scale is called. Defaults: init_scale = 65536, growth_factor = 2, backoff_factor =

@@ -128,10 +128,11 @@ static void admit(Walk *w, int e) {
     for (int i = o->pred.at[e]; i < o->pred.at[e + 1] && policy->earliest == GRADIENT_HERE; i++) {
         int p = o->pred.event[i];
         Stream s = order_stream(o, p);
-        if (order_purpose(o, p) == TO_REDUCE) {
+        bool reduced = order_purpose(o, p) == TO_REDUCE;
+        if (reduced || order_purpose(o, p) == TO_EXCHANGE_UPDATE) {
             if (w->ended[p] > time) surely = p;
             time = fmax(time, w->ended[p]);
-            if (w->place[p] > behind) behind = w->place[p];
+            if (reduced && w->place[p] > behind) behind = w->place[p];
         }
         last |= s != COMPUTE && !sc_stream_meets(s);
     }

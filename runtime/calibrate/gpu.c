@@ -36,7 +36,7 @@ static void make_noise(sc_gpu *g) {
 }
 
 sc_record sc_record_of_a_step(void) {
-    sc_record r = {.step = 7, .seed = 1, .grad_seed = 1, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .clip = 1};
+    sc_record r = {.step = 7, .seed = 1, .grad_seed = 1, .of = {{0.9f, 0.95f, 1e-8f, 0}}, .clip = 1};
     for (int k = 0; k < SC_GROUPS; k++) r.lr[k] = 1e-4f, r.weight_decay[k] = 0.1f;
     for (int k = 0; k < SC_COUNTS; k++) r.count[k] = 1000;
     return r;

@@ -9,6 +9,7 @@
  * scale. */
 #include "../sc_optimizer.h"
 #include "kernel.h"
+#include <string.h>
 
 /* Elements at a time: few, so that a processor that looks ahead has the next ones on their way while it draws random
  * words for these. */
@@ -65,16 +66,17 @@ SPECIALIZED void update_piece(const sc_task *task, const sc_operands *o, sc_rule
  * wire shard what it is, the master in its dtype; written all the same: where state streams through the device, what
  * lies there now is not what goes back. */
 SPECIALIZED void update(const sc_task *task, const sc_operands o, sc_rule rule) {
-    bool skip = sc_skips(&o.coefficient), keyed = rounds(&o);
+    bool skip = sc_skips(&o.coefficient), keyed = rounds(&o) || rule.scaled;
     if (skip && !o.wire.p) return;
     int64_t first = o.slice * task->coord[o.axis].at, t = o.step.p ? *(const int64_t *)o.step.p : 0;
     int64_t expert = sc_expert_place(task, o.expert);
     sc_range mine = sc_share(task, o.slice, SC_CHUNK);
-    const sc_constants step = rule.step(task->record, t, (real)sc_get(&o.coefficient, 0), o.flag);
+    const sc_constants step = rule.step(&task->record->of[o.set], t, (real)sc_get(&o.coefficient, 0), o.flag);
     for (int64_t row = 0; row < sc_segments(o.ntable, keyed); row++) {
         sc_segment s = sc_segment_at(o.table, row, keyed);
         int64_t begin = sc_max(s.begin - first, mine.begin), end = sc_min(s.end - first, mine.end);
-        const sc_constants c = rule.group(step, task->record, (int)s.group);
+        sc_constants c = rule.group(step, task->record, (int)s.group);
+        if (rule.scaled) c.rate *= (real)sc_double((int64_t)s.key);
         for (int64_t i = begin; i < end; i += PIECE) {
             int64_t element = first + i - s.begin + expert * (s.end - s.begin);
             piece p = {i, sc_min(PIECE, end - i), s.key, (uint64_t)element};
@@ -109,6 +111,21 @@ SC_KERNEL(ema) {
         for (int64_t j = 0; j < n; j++) average[j] = sc_ema(average[j], p[j], weight, first);
         sc_store(&k->average, i, 1, n, average);
     }
+}
+
+SC_KERNEL(lion) {
+    update(task, sc_lion_operands(k), sc_lion);
+}
+
+/* Zeros between segments too, and of a step that is skipped. */
+SC_KERNEL(muon_momentum) {
+    sc_range mine = sc_share(task, k->slice, SC_CHUNK);
+    memset((sc_bf16_t *)k->update.p + mine.begin, 0, (size_t)(mine.end - mine.begin) * sizeof(sc_bf16_t));
+    update(task, sc_muon_momentum_operands(k), sc_muon_momentum);
+}
+
+SC_KERNEL(muon) {
+    update(task, sc_muon_operands(k), sc_muon);
 }
 
 SC_KERNEL(count_step) {

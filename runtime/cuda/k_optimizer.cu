@@ -87,6 +87,7 @@ struct addresses { /* of an update's operands */
     int clip_dtype;
     const int64_t *step;
     const sc_record *record;
+    int set; /* which of the record's optimizers it is */
     bool flag;
     void *wire; /* or NULL */
     int wire_dtype;
@@ -177,11 +178,12 @@ __global__ void __launch_bounds__(BLOCK) update(const __grid_constant__ pieces p
         if (at.whole && early) load();
         if (!have) {
             if (threadIdx.x == 0)
-                shared = R.step(a.record, a.step ? *a.step : 0, load_any(a.clip, a.clip_dtype, 0), a.flag);
+                shared = R.step(&a.record->of[a.set], a.step ? *a.step : 0, load_any(a.clip, a.clip_dtype, 0), a.flag);
             __syncthreads();
             have = true;
         }
-        const sc_constants c = R.group(shared, a.record, p.group[piece]);
+        sc_constants c = R.group(shared, a.record, p.group[piece]);
+        if constexpr (R.scaled) c.rate *= (float)sc_double((int64_t)p.key[piece]);
         sc_rounding d = {};
         if constexpr (rounds<M>) d = sc_rounding_of(a.record, p.key[piece]);
         if (at.whole && !early) load();
@@ -219,6 +221,7 @@ template <const sc_rule &R> void launch(const sc_task *t, const sc_operands &o) 
     a.grad = o.grad.p, a.master = o.master.p, a.moment[0] = o.moment[0].p, a.moment[1] = o.moment[1].p;
     a.clip = o.coefficient.p, a.clip_dtype = o.coefficient.dtype, a.may_skip = sc_numel(&o.coefficient) > 1;
     a.step = (const int64_t *)o.step.p, a.record = t->record, a.flag = o.flag;
+    a.set = (int)o.set;
     a.wire = o.wire.p, a.wire_dtype = o.wire.dtype;
     for (const void *p : {a.grad, (const void *)a.master, (const void *)a.moment[0], (const void *)a.moment[1]})
         if (!aligned(p, 16)) sc_unsupported(t, "an optimizer", "its shards must be aligned to 16 bytes");
@@ -227,7 +230,7 @@ template <const sc_rule &R> void launch(const sc_task *t, const sc_operands &o) 
     if (R.moments > 1 && o.moment[0].dtype != o.moment[1].dtype)
         sc_unsupported(t, "an optimizer", "its two moments must have one dtype");
     with_states<R.moments>(t, o, [&](auto g, auto p, auto m) {
-        for_each_launch(t, o, rounds<decltype(m)>, [&](const pieces &s) {
+        for_each_launch(t, o, rounds<decltype(m)> || R.scaled, [&](const pieces &s) {
             SC_LAUNCH(t, (update<R, decltype(g), decltype(p), decltype(m)>), filling(t, s.tiles), BLOCK, s, a);
         });
     });
@@ -323,6 +326,20 @@ SC_KERNEL(ema) {
                   (const typename E::type *)k->master.p, (float *)k->average.p, n, (const int64_t *)k->step.p,
                   (const float *)k->coefficient.p, (float)(1 - k->decay));
     });
+}
+
+SC_KERNEL(lion) {
+    launch<sc_lion>(task, sc_lion_operands(k));
+}
+
+/* Zeros between segments too, and of a step that is skipped. */
+SC_KERNEL(muon_momentum) {
+    SC_CUDA(cudaMemsetAsync(k->update.p, 0, (size_t)k->slice * sizeof(uint16_t), SC_STREAM(task)));
+    launch<sc_muon_momentum>(task, sc_muon_momentum_operands(k));
+}
+
+SC_KERNEL(muon) {
+    launch<sc_muon>(task, sc_muon_operands(k));
 }
 
 SC_KERNEL(count_step) {

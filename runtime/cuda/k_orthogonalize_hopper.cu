@@ -17,7 +17,7 @@
 #include "kernel.cuh"
 
 #ifndef SC_HOPPER
-bool sc_orthogonalize_hopper(const sc_task *, sc_orthogonal_product, const sc_matrices *, int, float, float) {
+bool sc_orthogonalize_hopper(const sc_task *, sc_orthogonal_product, const sc_stack *, int, float, float) {
     return false;
 }
 #else
@@ -285,7 +285,7 @@ static CUtensorMap boxes_of(const void *p, int count, int rows, int cols, bool t
     return sc_tiles(BF16, p, 4, turned ? cut : flat, turned ? cut_step : flat_step, turned ? cut_box : flat_box);
 }
 
-static job job_of(sc_orthogonal_product what, const sc_matrices &s) {
+static job job_of(sc_orthogonal_product what, const sc_stack &s) {
     bool wide = s.rows <= s.cols;
     int small = wide ? s.rows : s.cols, inner = what == SC_GRAM ? (wide ? s.cols : s.rows) : small;
     job j = {};
@@ -347,12 +347,12 @@ static void start(const sc_task *t, products *p, int tiles) {
     sc_launch_clusters(multiply_all, pairs, PAIR, THREADS, SHARED, SC_STREAM(t), *p);
 }
 
-bool sc_orthogonalize_hopper(const sc_task *t, sc_orthogonal_product what, const sc_matrices *stacks, int n,
-                             float alpha, float beta) {
+bool sc_orthogonalize_hopper(const sc_task *t, sc_orthogonal_product what, const sc_stack *stacks, int n, float alpha,
+                             float beta) {
     const sc_cuda *c = sc_library(t);
     if (!c || c->major != 9 || c->minor != 0) return false;
     for (int i = 0; i < n; i++) {
-        const sc_matrices *s = &stacks[i];
+        const sc_stack *s = &stacks[i];
         if (s->rows % 64 || s->cols % 64 || !aligned(s->x, 16) || !aligned(s->y, 16) || !aligned(s->gram, 16) ||
             !aligned(s->polynomial, 16))
             return false;
@@ -373,7 +373,7 @@ bool sc_orthogonalize_hopper(const sc_task *t, sc_orthogonal_product what, const
                 p.njobs = tiles = 0;
                 continue;
             }
-            sc_matrices part = stacks[i];
+            sc_stack part = stacks[i];
             int64_t at = (int64_t)from * part.rows * part.cols, small = part.rows < part.cols ? part.rows : part.cols;
             part.x = (const uint16_t *)part.x + at, part.y = (uint16_t *)part.y + at;
             part.gram = (uint16_t *)part.gram + from * small * small;

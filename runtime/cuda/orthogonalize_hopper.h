@@ -11,7 +11,7 @@ typedef struct {
     void *y;                 /* like x, other bytes */
     void *gram, *polynomial; /* of each matrix [small][small], symmetric */
     int count, rows, cols;
-} sc_matrices;
+} sc_stack;
 
 typedef enum {
     SC_GRAM,       /* gram = x xT where x is wide, else xT x */
@@ -21,7 +21,7 @@ typedef enum {
 
 /* Computes one of them for all stacks, each element rounded once, and says so; false: it is for the kernels for any
  * GPU. It depends on the GPU, shapes and alignment, so that all ranks decide alike. */
-bool sc_orthogonalize_hopper(const sc_task *t, sc_orthogonal_product what, const sc_matrices *stacks, int n,
-                             float alpha, float beta);
+bool sc_orthogonalize_hopper(const sc_task *t, sc_orthogonal_product what, const sc_stack *stacks, int n, float alpha,
+                             float beta);
 
 #endif

@@ -100,9 +100,12 @@ static const Row rows[] = {
     {"lr", "X", "Learning rate; groups keep their ratio to it", SETS(SINGLE, lr), FROM(0, LARGEST)},
     {"warmup", "N", "Steps of linear warm-up", SETS(WHOLE, warmup), FROM(0, STEPS)},
     {"total", "N", "Length of the learning rate's schedule, where it decays", SETS(WHOLE, total), FROM(1, STEPS)},
+    {"decay-steps", "N", "Steps before the schedule's end in which the learning rate falls (wsd)",
+     SETS(WHOLE, decay_steps), FROM(1, STEPS)},
     {"min-ratio", "X", "Learning rate at the schedule's end, as a part of the largest", SETS(NUMBER, min_ratio),
      FROM(0, 1)},
-    {"betas", "X,Y", "Decay rates of the moments, of an optimizer with betas", SETS(BETAS, beta1)},
+    {"betas", "X,Y", "Decay rates of the moments, of an optimizer with betas (not of groups with another optimizer)",
+     SETS(BETAS, beta1)},
     {"eps", "X", "What an optimizer with eps adds to the root of its second moment", SETS(ABOVE_ZERO, eps)},
     {"momentum", "X", "Momentum, of an optimizer that was built with one", SETS(BELOW_ONE, momentum)},
     {"weight-decay", "X", "Weight decay; groups without any keep none", SETS(SINGLE, weight_decay), FROM(0, LARGEST)},
@@ -420,6 +423,11 @@ void args_settle(const sc_build *b, Options *o) {
         die_usage("--warmup %lld%s is longer than the schedule, --total %lld%s: give a longer --total or a shorter "
                   "--warmup",
                   (long long)o->warmup, whose(o, "warmup"), (long long)o->total, whose(o, "total"));
+    if (b->decay_steps && o->decay_steps > o->total - o->warmup)
+        die_usage("--decay-steps %lld%s is more than lies between --warmup %lld%s and --total %lld%s: give a longer "
+                  "--total or a shorter --decay-steps",
+                  (long long)o->decay_steps, whose(o, "decay-steps"), (long long)o->warmup, whose(o, "warmup"),
+                  (long long)o->total, whose(o, "total"));
     if (o->data.n && o->steps < 0 && o->total <= 0)
         die_usage("how long? the model's schedule has no total: give --steps N");
     if (o->steps < 0) o->steps = o->data.n ? o->total : 0;
@@ -446,6 +454,8 @@ static bool has_key(const sc_build *b, const char *key) {
 bool args_has(const sc_build *b, const char *name) {
     if (of_optimizer(name)) return has_key(b, name) && (strcmp(name, "momentum") || b->momentum > 0);
     if (!strcmp(name, "total") || !strcmp(name, "min-ratio")) return decays(b);
+    if (!strcmp(name, "warmup")) return !b->factors;
+    if (!strcmp(name, "decay-steps")) return b->decay_steps > 0;
     if (!strcmp(name, "clip")) return b->clip > 0;
     if (!strcmp(name, "accumulate")) return b->accumulate > 1;
     return true;
@@ -518,6 +528,7 @@ static void check_build(const Parse *p) {
         {"require-cudnn", "does without cuDNN"},
         {"libraries", "loads no library of CUDA"},
     };
+    static const char *const of_schedule[] = {"warmup", "total", "min-ratio", "decay-steps"};
     const sc_build *b = p->b;
     const Options *o = &p->o;
     if (b->accumulate == 1 && o->accumulate > 1)
@@ -532,9 +543,20 @@ static void check_build(const Parse *p) {
     if (b->momentum == 0 && o->momentum > 0)
         die("--momentum %g: this binary was built without momentum; build it with optim.%s { momentum = ... }",
             o->momentum, sc_optimizer_named(b->optimizer)->lua);
+    for (size_t i = 0; i < sizeof of_schedule / sizeof *of_schedule && b->factors; i++)
+        if (given(p, of_schedule[i]))
+            die("--%s: this binary's learning rate is lr times what optim.schedule's function returned when it was "
+                "built; "
+                "%schange the function in the model file and build it again",
+                of_schedule[i],
+                strcmp(of_schedule[i], "total") ? "" : "--steps N says how long to train (the last factor stays), or ");
+    if (given(p, "decay-steps") && !b->decay_steps)
+        die("--decay-steps: this binary's schedule is '%s', which has none; build it with schedule = optim.wsd { "
+            "decay_steps = ... } in the model file",
+            b->schedule);
     if ((given(p, "total") || given(p, "min-ratio")) && !decays(b))
         die("--%s: this binary's learning rate stays as it is after the warm-up; %sbuild it with schedule = "
-            "optim.cosine or optim.linear in the model file",
+            "optim.cosine, optim.linear or optim.wsd in the model file",
             given(p, "total") ? "total" : "min-ratio",
             given(p, "total") ? "--steps N says how long to train, or " : "");
     if (!threads_compute(b) && given(p, "threads"))
@@ -579,6 +601,7 @@ static Options defaults(const sc_build *b) {
         .clip = b->clip,
         .warmup = b->warmup,
         .total = b->total,
+        .decay_steps = b->decay_steps,
         .min_ratio = b->min_ratio,
         .debug = {.interleave = -1, .stall_s = 300},
     };

@@ -35,7 +35,7 @@ typedef struct {
     int64_t top_k; /* 0: all */
     int accumulate, threads;
     double lr, beta1, beta2, eps, momentum, weight_decay, clip, min_ratio;
-    int64_t warmup, total;
+    int64_t warmup, total, decay_steps;
     bool quiet, allow_nan, libraries;
     sc_debug debug;
     bool given[ARGS_ROWS], taken[ARGS_ROWS]; /* by the command line; from the state that is resumed */

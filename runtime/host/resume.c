@@ -8,6 +8,7 @@
 #include "checkpoint.h"
 #include "die.h"
 #include "dtype.h"
+#include "state.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
@@ -314,10 +315,18 @@ static const Entry *pieces_of(const Checkpoint *c, const sc_param_info *p, Piece
 /* Optimizers may keep the same moments and mean something else by them. */
 static void check_optimizer(const Checkpoint *c) {
     const char *name = json_string_value(json_object_get(c->given, "optimizer"));
-    if (name && strcmp(name, c->b->optimizer))
-        die("%s: made with the optimizer '%s', and this program was built with '%s': resume with the binary it was "
+    const json_t *own = json_object_get(c->given, "optimizers"); /* of parameters that have another */
+    for (int i = 0; i < c->b->nparams && name; i++) {
+        const char *path = c->b->params[i].path, *here = state_optimizer(c->b, i);
+        const char *there = json_string_value(json_object_get(own, path));
+        if (!there) there = name;
+        if (!c->b->params[i].trainable || !strcmp(there, here)) continue;
+        char *of =
+            strcmp(there, name) || strcmp(here, c->b->optimizer) ? need_text(" of '%s'", path) : need_text("%s", "");
+        die("%s: made with the optimizer '%s'%s, and this program was built with '%s': resume with the binary it was "
             "made with; to begin anew from its weights, --export them and use --weights",
-            c->dir, name, c->b->optimizer);
+            c->dir, there, of, here);
+    }
 }
 
 /* Without momentum, or of a state that does not say which optimizer it is of. */

@@ -239,7 +239,7 @@ int host_main(const sc_build *b, int argc, char **argv) {
         die("--steps %" PRId64 " of %g samples: there are more than can be counted; give fewer steps", run.o.steps,
             samples);
     run.global_batch = l.batch * ranks * run.o.accumulate;
-    run.schedule = (Schedule){b->schedule, run.o.warmup, run.o.total, run.o.min_ratio};
+    run.schedule = (Schedule){b->schedule, run.o.warmup, run.o.total, run.o.decay_steps, run.o.min_ratio, b->factors};
     if (run.o.sample) sampler_check(b, &run.o);
     open_data(&run, &l);
     begin_at(&run, &l);

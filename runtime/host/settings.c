@@ -6,6 +6,7 @@
 #include "settings.h"
 #include "../file.h"
 #include "die.h"
+#include "state.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
@@ -28,6 +29,7 @@ static const Setting settings[] = {
     ROW(REAL, "lr", lr),
     ROW(WHOLE, "warmup", warmup),
     ROW(WHOLE, "total", total),
+    ROW(WHOLE, "decay-steps", decay_steps),
     ROW(REAL, "min-ratio", min_ratio),
     ROW(REAL, "betas", beta1),
     ROW(REAL, "betas", beta2),
@@ -83,7 +85,8 @@ static double saved_value(const json_t *given, const Setting *s) {
 /* A schedule of another kind has a length of its own, too. */
 static bool takes(const Run *run, const json_t *given, const Setting *s) {
     const char *kind = text_of(given, "schedule");
-    bool of_schedule = !strcmp(s->option, "warmup") || !strcmp(s->option, "total") || !strcmp(s->option, "min-ratio");
+    bool of_schedule = !strcmp(s->option, "warmup") || !strcmp(s->option, "total") ||
+                       !strcmp(s->option, "decay-steps") || !strcmp(s->option, "min-ratio");
     if (args_given(&run->o, s->option) || !args_has(run->b, s->option)) return false;
     if (s->kind == COUNT && saved_value(given, s) < 2) return false; /* its program took one microbatch a step */
     return saved_value(given, s) >= 0 && (!of_schedule || (kind && !strcmp(kind, run->b->schedule)));
@@ -294,7 +297,12 @@ char *settings_text(const Run *run) {
     const Options *o = &run->o;
     const json_t *before = given_of(run);
     json_t *given = json_pack("{s:s, s:s}", "optimizer", b->optimizer, "schedule", b->schedule);
-    json_t *built = json_object(), *options = json_object();
+    json_t *built = json_object(), *options = json_object(), *own = json_object();
+    for (int i = 0; i < b->nparams; i++)
+        if (b->params[i].trainable && strcmp(state_optimizer(b, i), b->optimizer))
+            json_object_set_new(own, b->params[i].path, json_string(state_optimizer(b, i)));
+    if (json_object_size(own)) json_object_set(given, "optimizers", own);
+    json_decref(own);
     for (const Setting *s = settings; s < settings + SETTINGS; s++)
         if (args_has(b, s->option))
             json_object_set_new(given, s->key,

@@ -93,7 +93,15 @@ bool state_averages(const sc_build *b) {
 
 bool state_counts_steps(const sc_build *b) {
     const sc_optimizer_info *o = sc_optimizer_named(b->optimizer);
-    return (o && o->counts_steps) || state_averages(b);
+    bool counts = (o && o->counts_steps) || state_averages(b);
+    for (int i = 0; i < b->nsets; i++) counts |= (o = sc_optimizer_named(b->sets[i].name)) && o->counts_steps;
+    return counts;
+}
+
+const char *state_optimizer(const sc_build *b, int param) {
+    const sc_param_info *p = &b->params[param];
+    const char *own = p->trainable && p->unit >= 0 ? b->units[p->unit].optimizer : NULL;
+    return own ? own : b->optimizer;
 }
 
 sc_dtype state_dtype(const sc_build *b, int param, PieceKind k) {

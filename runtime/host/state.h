@@ -25,6 +25,7 @@ bool state_exists(const sc_build *b, int param, PieceKind k); /* the build keeps
 /* A rank of the first replica holds pieces that no lower rank holds; others hold copies, apart from buffers. */
 bool state_owned(const sc_build *b, int rank, const Piece *p);
 bool state_counts_steps(const sc_build *b);                      /* there is a count of updates at step_at */
+const char *state_optimizer(const sc_build *b, int param);       /* the name of the one that updates it */
 sc_dtype state_dtype(const sc_build *b, int param, PieceKind k); /* as it is kept */
 
 #endif

@@ -59,11 +59,12 @@ static void begin_record(Trainer *t, int64_t step, int accumulate) {
     t->record = (sc_record){.step = step,
                             .seed = t->run->seed,
                             .grad_seed = 1.0f / (float)((int64_t)t->samples.of * accumulate),
-                            .beta1 = o->beta1,
-                            .beta2 = o->beta2,
-                            .eps = (float)o->eps,
-                            .momentum = (float)o->momentum,
+                            .of = {{o->beta1, o->beta2, (float)o->eps, (float)o->momentum}},
                             .clip = (float)o->clip};
+    for (int i = 0; i < t->b->nsets; i++) {
+        const sc_set_info *x = &t->b->sets[i];
+        t->record.of[i + 1] = (sc_optimizer_set){x->beta1, x->beta2, (float)x->eps, (float)x->momentum};
+    }
     for (int i = 0; i < t->b->ngroups && i < SC_GROUPS; i++) {
         sc_group_info g = args_group(t->b, o, i);
         t->record.lr[i] = (float)(g.lr * factor);

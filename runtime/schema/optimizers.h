@@ -14,7 +14,11 @@ typedef struct {
     const char *lua;    /* optim.AdamW */
     const char *update; /* its op, one with T_OPTIMIZER */
     const char *keys;   /* of its options, beside lr, weight_decay, moment_dtype and groups, which all have */
-    double lr, weight_decay, betas[2], eps; /* defaults; momentum is 0, nesterov false */
+    double lr, weight_decay, betas[2], eps, momentum; /* defaults */
+    bool nesterov;
+    /* Of an optimizer of whole matrices, the op on the shard that makes what is then gathered and orthogonalized: it
+     * has the moments, and `update` has none. NULL: the update is all. */
+    const char *before;
     /* The op's operands for what a unit keeps: its states moment1, moment2. With the key `momentum` there are none
      * where that is 0. */
     const char *moments[2];
@@ -53,6 +57,26 @@ static const sc_optimizer_info sc_optimizers[] = {
      .counts_steps = true,
      .decoupled = true,
      .flops = 15},
+    {.name = "lion",
+     .lua = "Lion",
+     .update = "lion",
+     .keys = "betas",
+     .lr = 1e-4,
+     .betas = {0.9, 0.99},
+     .moments = {"m"},
+     .flops = 12},
+    {.name = "muon",
+     .lua = "Muon",
+     .update = "muon",
+     .before = "muon_momentum",
+     .keys = "momentum nesterov eps ns_steps ns_coefficients adjust_lr_fn others",
+     .lr = 1e-3,
+     .weight_decay = 0.1,
+     .eps = 1e-7,
+     .momentum = 0.95,
+     .nesterov = true,
+     .moments = {"momentum"},
+     .flops = 6},
 };
 enum { SC_OPTIMIZERS = sizeof sc_optimizers / sizeof *sc_optimizers };
 
@@ -70,10 +94,11 @@ static inline const sc_optimizer_info *sc_optimizer_named(const char *name) {
     return NULL;
 }
 
-/* The first whose update the op is; NULL: the op is no optimizer's. */
+/* The first whose update the op is, or what goes before it; NULL: the op is no optimizer's. */
 static inline const sc_optimizer_info *sc_optimizer_of(const char *op) {
     for (int i = 0; i < SC_OPTIMIZERS; i++)
-        if (!strcmp(sc_optimizers[i].update, op)) return &sc_optimizers[i];
+        if (!strcmp(sc_optimizers[i].update, op) || (sc_optimizers[i].before && !strcmp(sc_optimizers[i].before, op)))
+            return &sc_optimizers[i];
     return NULL;
 }
 #endif

@@ -9,7 +9,9 @@
 
 typedef struct { /* a row: numbers in this order */
     int64_t begin, end, group;
-    uint64_t key; /* of Philox; only where moments are bf16, and then a row is a parameter */
+    /* Of Philox, where moments are bf16; of Muon's update the bits of a factor on the rate, a double. Only then there
+     * is such a number, and a row is a parameter. */
+    uint64_t key;
 } sc_segment;
 enum { SC_SEGMENT = 3, SC_KEYED_SEGMENT = 4 }; /* numbers a row */
 

@@ -37,6 +37,11 @@ static inline int64_t sc_cpu_attention_bias_grad_bytes(int64_t size, int64_t val
     return sc_round_up(((queries + keys) * (size + value_size) + 3 * queries * keys) * real, 64);
 }
 
+/* A matrix twice, X and the next one, and two squares of its shorter side. */
+static inline int64_t sc_cpu_orthogonalize_bytes(int64_t shorter, int64_t longer, int64_t real) {
+    return sc_round_up(2 * shorter * (shorter + longer) * real, 64);
+}
+
 /* int32: the first of `tokens` tokens for each of the table's rows in a slice of `numel` elements, which may begin and
  * end within a row; the next token of the same row for each token. */
 static inline int64_t sc_cpu_coalesce_rows(int64_t numel, int64_t cols) {
@@ -202,5 +207,17 @@ static inline int64_t sc_cudnn_backward_bytes(int64_t samples, int64_t key_heads
 
 /* What the compiler reserves beyond that for each call, for versions that ask for more. */
 enum { SC_CUDNN_SPARE = (64 << 10) - 256 };
+
+/* orthogonalize: X and the next one, A and B, with rows of a multiple of 8 elements, bf16; partial sums of squares, and
+ * the norm. How many matrices are computed at a time. */
+enum { SC_ORTHOGONALIZE_PARTS = 256 };
+static inline int64_t sc_cuda_orthogonalize_bytes(int64_t shorter, int64_t longer) {
+    int64_t squares = 2 * shorter * sc_round_up(shorter, 8), wide = 2 * shorter * sc_round_up(longer, 8);
+    return sc_round_up((squares + wide) * 2, 256) + (SC_ORTHOGONALIZE_PARTS + 64) * 4;
+}
+static inline int64_t sc_cuda_orthogonalize_batch(int64_t shorter, int64_t longer, int64_t count) {
+    int64_t fit = ((int64_t)64 << 20) / sc_cuda_orthogonalize_bytes(shorter, longer);
+    return fit < 1 ? 1 : fit < count ? fit : count;
+}
 
 #endif

@@ -153,5 +153,7 @@ CASES = {
     "nesterov": small("nesterov", "cosine", warmup=5, total=25, min_ratio=0.1, optimizer_options={"momentum": 0.9, "nesterov": True, "weight_decay": 0.01}, **SGD),
     "adam": small("adam", "cosine", clip=1.3, warmup=5, total=25, min_ratio=0.1, lr=0.02, optimizer=torch.optim.Adam,
                   optimizer_options={"betas": (0.8, 0.99), "eps": 1e-3, "weight_decay": 0.01}),
+    "lion": small("lion", "cosine", clip=1.3, warmup=5, total=25, min_ratio=0.1, lr=0.004, optimizer=reference.Lion,
+                  optimizer_options={"betas": (0.8, 0.95), "weight_decay": 0.01}),
     "ops": Case("tests/op_cases.py", ops.All, {}, indices, by_kind, optimizer=torch.optim.SGD, lr=0.0, steps=1, schedule="constant", in_file=True),
 }

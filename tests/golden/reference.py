@@ -280,3 +280,21 @@ class Small(nn.Module):
 
     def loss(self, batch):
         return F.mse_loss(self(batch["x"]), batch["y"])
+
+
+# ── optimizers that torch.optim lacks ────────────────────────────────────────────────────────────────────────────────
+class Lion(torch.optim.Optimizer):
+    """X. Chen and others: Symbolic discovery of optimization algorithms, NeurIPS 2023, algorithm 2."""
+
+    def __init__(self, params, lr, betas, weight_decay, foreach):
+        super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
+                m, (b1, b2) = self.state[p].setdefault("m", torch.zeros_like(p)), group["betas"]
+                p.mul_(1 - group["lr"] * group["weight_decay"]).sub_(group["lr"] * torch.sign(b1 * m + (1 - b1) * p.grad))
+                m.mul_(b2).add_((1 - b2) * p.grad)

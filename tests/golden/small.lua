@@ -1,10 +1,10 @@
--- Regression with batch norm: what gpt2, llama3 and transformer do not use: SGD, Adam, linear schedule, running buffers, mse,
+-- Regression with batch norm: what gpt2, llama3 and transformer do not use: SGD, Adam, Lion, linear schedule, running buffers, mse,
 -- floating-point inputs. The numbers beside it come from PyTorch (make.py).
 local nn, optim = require "nn", require "optim"
 
 local o = nn.options {
   batch = 8, inputs = 6, width = 16, outputs = 3, accumulate = 1, lr = 0.05, clip = 0.0,
-  optimizer = nn.choice("sgd", "momentum", "nesterov", "adam"), schedule = nn.choice("constant", "linear", "cosine"),
+  optimizer = nn.choice("sgd", "momentum", "nesterov", "adam", "lion"), schedule = nn.choice("constant", "linear", "cosine"),
 }
 
 local function Small()
@@ -31,6 +31,7 @@ local optimizers = {
   momentum = function() return optim.SGD { lr = o.lr, momentum = 0.9, weight_decay = 0.01, groups = groups } end,
   nesterov = function() return optim.SGD { lr = o.lr, momentum = 0.9, nesterov = true, weight_decay = 0.01, groups = groups } end,
   adam     = function() return optim.Adam { lr = o.lr, betas = { 0.8, 0.99 }, eps = 1e-3, weight_decay = 0.01, groups = groups } end,
+  lion     = function() return optim.Lion { lr = o.lr, betas = { 0.8, 0.95 }, weight_decay = 0.01, groups = groups } end,
 }
 local schedules = {
   constant = function() return optim.constant { warmup = 3 } end,

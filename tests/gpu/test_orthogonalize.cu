@@ -31,7 +31,7 @@ static std::vector<double> times(const std::vector<double> &a, const std::vector
 }
 
 static void expect(const std::vector<stack> &stacks, const char *name, sc_orthogonal_product what, float alpha,
-                   float beta, const std::vector<sc_matrices> &m, std::vector<tensor *> y,
+                   float beta, const std::vector<sc_stack> &m, std::vector<tensor *> y,
                    const std::vector<std::vector<double>> &want) {
     sc_zero_args none = {};
     sc_task t = task_of(none, 0, stream, &library);
@@ -65,7 +65,7 @@ static void expect(const std::vector<stack> &stacks, const char *name, sc_orthog
 
 static void check(const std::vector<stack> &stacks) {
     std::vector<tensor> x, y, gram, polynomial;
-    std::vector<sc_matrices> m;
+    std::vector<sc_stack> m;
     std::vector<std::vector<double>> grams, polynomials, results;
     std::string name;
     for (const stack &s : stacks) {
@@ -124,7 +124,7 @@ static float milliseconds(int n, const std::function<void()> &f) {
 
 static void bench(void) {
     const stack of[] = {{1, 3072, 2048}, {1, 2048, 2048}, {2, 8192, 2048}, {1, 2048, 8192}};
-    std::vector<sc_matrices> m;
+    std::vector<sc_stack> m;
     double flops[3] = {0, 0, 0};
     for (const stack &s : of) {
         double n = (double)s.small(), area = (double)(s.rows * s.cols * s.count);
@@ -151,7 +151,7 @@ static void bench(void) {
                 sc_orthogonalize_hopper(&t, SC_GRAM, m.data(), (int)m.size(), 1, 0);
                 sc_orthogonalize_hopper(&t, SC_POLYNOMIAL, m.data(), (int)m.size(), 2.0315f, -4.775f);
                 sc_orthogonalize_hopper(&t, SC_APPLY, m.data(), (int)m.size(), 1, 3.4445f);
-                for (sc_matrices &s : m) {
+                for (sc_stack &s : m) {
                     const void *x = s.x;
                     s.x = s.y, s.y = (void *)x;
                 }

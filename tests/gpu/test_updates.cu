@@ -5,6 +5,8 @@
 #include "trial.h"
 
 #include "../../runtime/sc_optimizer.h"
+#include "../../runtime/schema/matrices.h"
+#include "../../runtime/schema/workspace.h"
 
 /* ── random ───────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
@@ -30,7 +32,6 @@ static void dropout_trial(int d, const extents &shape, double rate, bool in_plac
     t.expect("y", y, want, 0);
 }
 
-
 static double drawn(int kind, uint64_t key, double a, double b, int64_t i) {
     if (kind <= SC_CONSTANT) return kind == SC_CONSTANT ? a : kind;
     if (kind == SC_UNIFORM) return a + (b - a) * (word_of(key, 0, 0, (uint64_t)i) / 4294967296.0);
@@ -53,16 +54,11 @@ static void init_trial(int d, int kind, int shard, int64_t size) {
         int64_t at = flat + i - low;
         if (at >= 0 && at < n) want[at] = drawn(kind, key, 0.25, 1.5, i);
     }
-    trial t(text_of("init_param %s kind %d%s", dtype_text(d), kind,
-                    size < 0 ? " a buffer" : text_of(" shard %d", shard).c_str()),
-            sc_init_param_args{.state = y.t,
-                               .kind = kind,
-                               .key = 77,
-                               .offset = flat,
-                               .numel = numel,
-                               .slice = size,
-                               .a = 0.25,
-                               .b = 1.5});
+    trial t(
+        text_of("init_param %s kind %d%s", dtype_text(d), kind,
+                size < 0 ? " a buffer" : text_of(" shard %d", shard).c_str()),
+        sc_init_param_args{
+            .state = y.t, .kind = kind, .key = 77, .offset = flat, .numel = numel, .slice = size, .a = 0.25, .b = 1.5});
     t.place[0].at = shard;
     t.run();
     t.expect("y", y, want, 1, 1e-6);
@@ -162,8 +158,8 @@ static void adam_trial(const optimizer_case &c, bool wide = false) {
     numbers ww = w.x, wm = m.x, wv = v.x, start = w.x, start_m = m.x, start_v = v.x;
     numbers hw = w.x, hm = m.x, hv = v.x; /* as the host's source has it */
     std::vector<int64_t> rows = rows_of(c);
-    sc_constants step_5 = sc_adam.step(&record, 5, (float)clip.x[0], c.flag);
-    double b1 = record.beta1, b2 = record.beta2;
+    sc_constants step_5 = sc_adam.step(&record.of[0], 5, (float)clip.x[0], c.flag);
+    double b1 = record.of[0].beta1, b2 = record.of[0].beta2;
     for (int64_t i = 0; i < n; i++) {
         int group = group_of(c, i);
         if (group < 0) continue;
@@ -172,7 +168,7 @@ static void adam_trial(const optimizer_case &c, bool wide = false) {
         wm[i] = b1 * m.x[i] + (1 - b1) * d;
         wv[i] = b2 * v.x[i] + (1 - b2) * d * d;
         ww[i] = w.x[i] * (c.flag ? 1 - lr * decay : 1) -
-                lr / (1 - pow(b1, 5)) * wm[i] / (sqrt(wv[i]) / sqrt(1 - pow(b2, 5)) + record.eps);
+                lr / (1 - pow(b1, 5)) * wm[i] / (sqrt(wv[i]) / sqrt(1 - pow(b2, 5)) + record.of[0].eps);
         update_on_host(c, sc_adam, step_5, i, g.x[i], &hw[i], &hm[i], &hv[i]);
     }
     /* none, bf16, fp16: the new master, rounded again, where a segment is */
@@ -217,6 +213,170 @@ static void adam_trial(const optimizer_case &c, bool wide = false) {
     }
 }
 
+static void lion_trial(const optimizer_case &c) {
+    pool p;
+    int64_t n = c.shard_numel;
+    tensor &g = p.random(c.grad, {n}), &w = p.random(c.master, {n}), &m = p.random(c.moments, {n}, {}, 0, 0.1);
+    tensor &clip = p.empty(FP32, {1}), &wire = p.random(BF16, {n});
+    fill(clip, [] { return 0.7; });
+    numbers ww = w.x, wm = m.x, hw = w.x, hm = m.x, none(1), want = wire.x;
+    std::vector<int64_t> rows = rows_of(c);
+    sc_constants step = sc_lion.step(&record.of[0], 0, (float)clip.x[0], c.flag);
+    double b1 = record.of[0].beta1, b2 = record.of[0].beta2;
+    for (int64_t i = 0; i < n; i++) {
+        int group = group_of(c, i);
+        if (group < 0) continue;
+        double lr = record.lr[group], d = g.x[i] * clip.x[0], between = b1 * m.x[i] + (1 - b1) * d;
+        wm[i] = b2 * m.x[i] + (1 - b2) * d;
+        ww[i] = w.x[i] * (1 - lr * record.weight_decay[group]) - lr * ((between > 0) - (between < 0));
+        update_on_host(c, sc_lion, step, i, g.x[i], &hw[i], &hm[i], &none[0]);
+        want[i] = sc_from_bf16(sc_to_bf16((float)hw[i]));
+    }
+    trial t(name_of("lion", c), sc_lion_args{.grad = g.t,
+                                             .master = w.t,
+                                             .coefficient = clip.t,
+                                             .m = m.t,
+                                             .wire = given(c.master == FP32, wire),
+                                             .table = rows.data(),
+                                             .ntable = (int64_t)rows.size(),
+                                             .slice = c.shard_numel});
+    t.place[0].at = c.shard;
+    t.run();
+    t.expect("master", w, ww, 0.05, 1e-6);
+    t.expect("master's bits", w, hw, -1);
+    t.expect("momentum", m, wm, 0.1, 1e-6 + (c.moments == BF16 ? 4e-3 : 0));
+    t.expect("momentum's bits", m, hm, -1);
+    if (c.master == FP32) t.expect("wire", wire, want, -1);
+}
+
+static void muon_trial(const optimizer_case &c) {
+    pool p;
+    int64_t n = c.shard_numel;
+    tensor &g = p.random(c.grad, {n}), &m = p.random(c.moments, {n}), &y = p.random(BF16, {n}),
+           &clip = p.empty(FP32, {1});
+    tensor &w = p.random(c.master, {n}), &wire = p.random(FP16, {n});
+    fill(clip, [] { return 0.7; });
+    numbers hm = m.x, hy(n, 0), hw = w.x, want = wire.x, none(1);
+    std::vector<int64_t> rows = rows_of(c), scaled;
+    for (size_t s = 0; s + 2 < c.table.size(); s += 3)
+        for (int64_t x : {c.table[s], c.table[s + 1], c.table[s + 2], sc_bits64(0.25 + (double)s)}) scaled.push_back(x);
+    sc_constants step = sc_muon.step(&record.of[0], 0, (float)clip.x[0], c.flag);
+    optimizer_case before = c;
+    before.master = BF16; /* what is orthogonalized takes the master's place */
+    for (int64_t i = 0; i < n; i++) {
+        int group = group_of(c, i);
+        if (group < 0) continue;
+        update_on_host(before, sc_muon_momentum, step, i, g.x[i], &hy[i], &hm[i], &none[0]);
+        sc_constants own = sc_muon.group(step, &record, group);
+        own.rate *= (float)(0.25 + segment_of(c, i));
+        float x = (float)w.x[i], unused = 0;
+        sc_muon.element(&own, (float)hy[i], &x, &unused, &unused);
+        hw[i] = stored(c.master, x);
+        want[i] = stored(FP16, x);
+    }
+    trial first(name_of("muon_momentum", c), sc_muon_momentum_args{.update = y.t,
+                                                                   .grad = g.t,
+                                                                   .coefficient = clip.t,
+                                                                   .momentum = m.t,
+                                                                   .table = rows.data(),
+                                                                   .ntable = (int64_t)rows.size(),
+                                                                   .nesterov = c.flag,
+                                                                   .slice = n});
+    first.place[0].at = c.shard;
+    first.run();
+    first.expect("momentum's bits", m, hm, -1);
+    first.expect("update's bits", y, hy, -1);
+    trial t(name_of("muon", c), sc_muon_args{.grad = y.t,
+                                             .master = w.t,
+                                             .coefficient = clip.t,
+                                             .wire = given(c.master == FP32, wire),
+                                             .table = scaled.data(),
+                                             .ntable = (int64_t)scaled.size(),
+                                             .slice = n});
+    t.place[0].at = c.shard;
+    t.run();
+    t.expect("master's bits", w, hw, -1);
+    if (c.master == FP32) t.expect("wire", wire, want, -1);
+}
+
+/* The steps in double with PyTorch's roundings; x [rows][cols]. */
+static numbers orthogonalized(const numbers &x, int rows, int cols, int steps, const double *abc) {
+    auto as = [](double v) { return stored(BF16, v); };
+    int r = min(rows, cols), c = max(rows, cols);
+    double squares = 0;
+    for (double v : x) squares += v * v;
+    double norm = max(as(sqrt(squares)), as(record.of[0].eps));
+    numbers w((size_t)(r * c)), next = w, a((size_t)(r * r)), b = a, y = x;
+    for (int i = 0; i < r; i++)
+        for (int j = 0; j < c; j++) w[i * c + j] = as(x[rows > cols ? j * cols + i : i * cols + j] / norm);
+    for (int step = 0; step < steps; step++) {
+        for (int i = 0; i < r * r; i++) {
+            double sum = 0;
+            for (int k = 0; k < c; k++) sum += w[i / r * c + k] * w[i % r * c + k];
+            a[i] = as(sum);
+        }
+        for (int i = 0; i < r * r; i++) {
+            double sum = 0;
+            for (int k = 0; k < r; k++) sum += a[i / r * r + k] * a[k * r + i % r];
+            b[i] = as(abc[1] * a[i] + abc[2] * sum);
+        }
+        for (int i = 0; i < r * c; i++) {
+            double sum = abc[0] * w[i];
+            for (int k = 0; k < r; k++) sum += b[i / c * r + k] * w[k * c + i % c];
+            next[i] = as(sum);
+        }
+        w.swap(next);
+    }
+    for (int i = 0; i < r; i++)
+        for (int j = 0; j < c; j++) y[rows > cols ? j * cols + i : i * cols + j] = w[i * c + j];
+    return y;
+}
+
+/* Rows of the table with gaps between them, every other one another rank's. */
+static void orthogonalize_trial(std::vector<sc_matrices> all, int steps) {
+    static const double abc[] = {3.4445, -4.7750, 2.0315};
+    pool p;
+    int64_t numel = 0, bytes = 0;
+    std::vector<int64_t> table;
+    for (size_t i = 0; i < all.size(); i++) {
+        sc_matrices &m = all[i];
+        int64_t r = sc_matrices_short(m), c = sc_matrices_long(m);
+        m.at = numel, m.owner = (int64_t)i % 2;
+        for (int64_t x : {m.at, m.count, m.rows, m.cols, m.owner}) table.push_back(x);
+        numel += (m.count * m.rows * m.cols + 255) / 256 * 256;
+        bytes = max(bytes, sc_cuda_orthogonalize_batch(r, c, m.count) * sc_cuda_orthogonalize_bytes(r, c));
+    }
+    tensor &x = p.random(BF16, {numel}), &y = p.random(BF16, {numel}), &work = p.empty(BOOL, {bytes});
+    numbers want((size_t)numel, 0);
+    for (const sc_matrices &m : all)
+        for (int64_t j = 0, size = m.rows * m.cols; j < m.count && m.owner == 0; j++) {
+            numbers one(x.x.begin() + m.at + j * size, x.x.begin() + m.at + (j + 1) * size);
+            one = orthogonalized(one, (int)m.rows, (int)m.cols, steps, abc);
+            std::copy(one.begin(), one.end(), want.begin() + m.at + j * size);
+        }
+    trial t(text_of("orthogonalize %lld matrices of %lld x %lld, %d steps", (long long)all[0].count,
+                    (long long)all[0].rows, (long long)all[0].cols, steps),
+            sc_orthogonalize_args{.y = y.t,
+                                  .x = x.t,
+                                  .work = work.t,
+                                  .table = table.data(),
+                                  .ntable = (int64_t)table.size(),
+                                  .steps = steps,
+                                  .abc = {abc[0], abc[1], abc[2]}});
+    t.run();
+    t.expect("y", y, want, 0.3, 0.05); /* what rounds to the other bf16 grows from step to step */
+}
+
+static void matrices() {
+    if (!wanted("orthogonalize")) return;
+    orthogonalize_trial({{0, 1, 24, 24, 0}, {0, 1, 8, 8, 0}, {0, 1, 1, 40, 0}}, 5);
+    orthogonalize_trial({{0, 1, 17, 70, 0}}, 5);
+    orthogonalize_trial({{0, 1, 70, 17, 0}}, 5);
+    orthogonalize_trial({{0, 5, 12, 33, 0}}, 4);
+    orthogonalize_trial({{0, 1, 130, 150, 0}}, 1); /* more than a tile, and a step through all three products */
+    orthogonalize_trial({{0, 1, 264, 131, 0}}, 2);
+}
+
 static void sgd_trial(const optimizer_case &c, bool momentum) {
     pool p;
     int64_t n = c.shard_numel;
@@ -226,14 +386,14 @@ static void sgd_trial(const optimizer_case &c, bool momentum) {
     numbers ww = w.x, wb = b.x, hw = w.x, hb = b.x, none(1);
     std::vector<int64_t> rows = momentum ? rows_of(c) : c.table;
     const sc_rule &rule = momentum ? sc_momentum : sc_sgd;
-    sc_constants step = rule.step(&record, 0, (float)clip.x[0], c.flag);
+    sc_constants step = rule.step(&record.of[0], 0, (float)clip.x[0], c.flag);
     for (int64_t i = 0; i < n; i++) {
         int group = group_of(c, i);
         if (group < 0) continue;
         double d = g.x[i] * clip.x[0] + record.weight_decay[group] * w.x[i];
         if (momentum) {
-            wb[i] = record.momentum * b.x[i] + d;
-            d = c.flag ? d + record.momentum * wb[i] : wb[i];
+            wb[i] = record.of[0].momentum * b.x[i] + d;
+            d = c.flag ? d + record.of[0].momentum * wb[i] : wb[i];
         }
         ww[i] = w.x[i] - record.lr[group] * d;
         update_on_host(c, rule, step, i, g.x[i], &hw[i], &hb[i], &none[0]);
@@ -338,7 +498,7 @@ static void clip_trial(double size, bool scaled) {
 }
 
 static void optimizers() {
-    if (!wanted("adam sgd sum_squares clip_coefficient count_step")) return;
+    if (!wanted("adam sgd lion muon muon_momentum sum_squares clip_coefficient count_step")) return;
     std::vector<int64_t> plain = {0, 9000, 1, 9216, 11111, 2, 11264, 20000, 0}, many;
     for (int64_t s = 0; s < 150; s++)
         for (int64_t x : {s * 256, s * 256 + 200 + s % 56, s % 3}) many.push_back(x);
@@ -348,6 +508,8 @@ static void optimizers() {
                 bool flag = (grad + master + moments) % 2;
                 adam_trial({grad, master, moments, flag, 1, 5120, plain});
                 sgd_trial({grad, master, moments, flag, 1, 5120, plain}, true);
+                lion_trial({grad, master, moments, flag, 1, 5120, plain});
+                muon_trial({grad, master, moments, flag, 1, 5120, plain});
                 sgd_trial({grad, master, moments, flag, 0, 4096, plain}, false);
             }
     for (int shard = 0; shard < 4; shard++)
@@ -564,6 +726,7 @@ int main(int argc, char **argv) {
     start(argc, argv);
     randoms();
     optimizers();
+    matrices();
     scales();
     magnitudes();
     tables();

@@ -41,7 +41,8 @@ static inline void start(int argc, char **argv) {
     SC_CUDA(cudaDeviceGetAttribute(&library.major, cudaDevAttrComputeCapabilityMajor, 0));
     record.step = 7, record.first_sample = 40, record.position = 3, record.seed = 99;
     record.grad_seed = 0.25f;
-    record.beta1 = 0.9f, record.beta2 = 0.95f, record.eps = 1e-8f, record.momentum = 0.9f, record.clip = 1.5f;
+    record.of[0].beta1 = 0.9f, record.of[0].beta2 = 0.95f, record.of[0].eps = 1e-8f, record.of[0].momentum = 0.9f,
+    record.clip = 1.5f;
     for (int g = 0; g < SC_GROUPS; g++) record.lr[g] = 0.01f * (float)(g + 1), record.weight_decay[g] = 0.1f * (float)g;
     record.count[0] = 11, record.count[1] = 5;
     record_on_device = make(BOOL, {(int64_t)sizeof record});

@@ -74,6 +74,12 @@ def momentum(p, b, g, lr, decay):
     return f32(p - f32(lr * b)), b
 
 
+def lion(p, m, g, lr, decay, beta1=0.9, beta2=0.99):
+    lr, decay = f32(lr), f32(decay)
+    between = f32(f32(f32(beta1) * m) + f32(f32(1 - beta1) * g))
+    return f32(f32(p * f32(1 - lr * decay)) - f32(lr * ((between > 0) - (between < 0)))), f32(f32(f32(beta2) * m) + f32(f32(1 - beta2) * g))
+
+
 def state(folder):
     """{path: {"master": values, ...}} of a checkpoint of one rank, and the dtypes of its moments."""
     out, dtypes = {}, set()
@@ -94,7 +100,7 @@ def rates(path):
 def test_a_step_is_the_reference():
     """Step 4 from what step 3 left, by plain Python from the gradients: every parameter and moment, bit for bit."""
     n = 0
-    for kind in ("adamw", "adam", "momentum"):
+    for kind in ("adamw", "adam", "momentum", "lion"):
         folder, seed = scratch("step"), 11
         o = dict(optimizer=kind, moments="bf16", clip=0, batch=8)
         at = lambda *args: ("--data", corpus(), "--seed", str(seed), *args)
@@ -108,15 +114,15 @@ def test_a_step_is_the_reference():
         for path in trained:
             g, was, now, (lr, decay) = floats(gradients[path + ".grad"]), old[path], new[path], rates(path)
             for i, word in enumerate(words(seed, path, 3, len(g))):
-                if kind == "momentum":
-                    p, m = momentum(was["master"][i], was["moment1"][i], g[i], lr, decay)
+                if kind in ("momentum", "lion"):
+                    p, m = (momentum if kind == "momentum" else lion)(was["master"][i], was["moment1"][i], g[i], lr, decay)
                     want, got = [p, stored(m, word & 0xFFFF)], [now["master"][i], now["moment1"][i]]
                 else:
                     p, m, v = adam(was["master"][i], was["moment1"][i], was["moment2"][i], g[i], 4, lr, decay, kind == "adamw", 0.9, 0.999, 1e-8)
                     want, got = [p, stored(m, word & 0xFFFF), stored(v, word >> 16)], [now["master"][i], now["moment1"][i], now["moment2"][i]]
                 check(want == got, "%s: %s[%d]: %s, by the reference %s" % (kind, path, i, got, want))
                 n += 1
-    return "%d elements of three optimizers" % n
+    return "%d elements of four optimizers" % n
 
 
 # ── the same bits ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -134,7 +140,7 @@ def test_no_plan_changes_a_bit():
     variants = [(", reshard_after_forward = false", (), {}), ("", (), dict(checkpoint="wrapper")), ("", (), dict(checkpoint="offload")),
                 (", prefetch = { forward = 2, backward = 2 }", ("--interleave", "2"), {}), (", offload = { params = true, optimizer = 'stream' }", ("--poison",), {}),
                 (", offload = { optimizer = 'host', grads = true }", ("--interleave", "4"), {})]
-    for i, (world, optimizer) in enumerate(((2, "adamw"), (4, "adam"), (2, "momentum"))):
+    for i, (world, optimizer) in enumerate(((2, "adamw"), (4, "adam"), (2, "momentum"), (2, "lion"))):
         o = dict(optimizer=optimizer, moments="bf16")
         a = go(world, everywhere(BF16), **o)
         for more, args, other in variants[i % 2::2]:

@@ -373,7 +373,8 @@ def test_optimizers_follow_their_formulas():
 
 def test_schedules():
     """Warm-up and decay as logged, against the formulas; a group keeps its ratio (test_optimizers...)."""
-    for text, factor in (("optim.constant { warmup = 3 }", lambda x: 1), ("optim.linear { warmup = 3, total = 9, min_ratio = 0.2 }", lambda x: 1 - 0.8 * x),
+    for text, factor in (("optim.constant { warmup = 3 }", lambda x: 1), ("optim.wsd { warmup = 3, total = 9, decay_steps = 3, min_ratio = 0.2 }", lambda x: 1 - 0.8 * max(0, 2 * x - 1)),
+                         ("optim.schedule(function(step) return step < 3 and (step + 1) / 3 or 1 - 0.1 * (step - 3) end, { total = 10 })", lambda x: 1 - 0.6 * x), ("optim.linear { warmup = 3, total = 9, min_ratio = 0.2 }", lambda x: 1 - 0.8 * x),
                          ("optim.cosine { warmup = 3, total = 9, min_ratio = 0.2 }", lambda x: 0.2 + 0.4 * (1 + __import__("math").cos(__import__("math").pi * x)))):
         model = os.path.join(scratch("schedule"), "net.lua")
         with open(NET) as f, open(model, "w") as out:

@@ -355,8 +355,8 @@ static void mock_update_element(sc_rank *r, const sc_unit_info *u, int param, in
     float g = (float)mock_number(hash + (uint64_t)param * 7919 + (uint64_t)e) - 0.5f;
     int64_t count;
     memcpy(&count, r->arena[0] + r->b->step_at, 8);
-    m = r->record.beta1 * m + (1 - r->record.beta1) * g;
-    v = r->record.beta2 * v + (1 - r->record.beta2) * g * g;
+    m = r->record.of[0].beta1 * m + (1 - r->record.of[0].beta1) * g;
+    v = r->record.of[0].beta2 * v + (1 - r->record.of[0].beta2) * g * g;
     host_put(u->moments, first, slot, m);
     host_put(u->moments, second, slot, v);
     host_put(u->dtype, master, slot,

@@ -149,7 +149,7 @@ Test(host, narrow_loops_round_as_everything_does) {
 }
 
 Test(host, schedules_follow_their_formulas) {
-    Schedule s = {"cosine", 10, 110, 0.1};
+    Schedule s = {"cosine", 10, 110, 0, 0.1, NULL};
     cr_assert_float_eq(schedule_factor(&s, 0), 0.1, 1e-15);
     cr_assert_float_eq(schedule_factor(&s, 9), 1, 1e-15);
     cr_assert_float_eq(schedule_factor(&s, 10), 1, 1e-15);
@@ -161,8 +161,14 @@ Test(host, schedules_follow_their_formulas) {
     cr_assert_float_eq(schedule_factor(&s, 111), 0.1, 1e-15);
     s.kind = "constant";
     cr_assert(schedule_factor(&s, 4) == 0.5 && schedule_factor(&s, 10) == 1 && schedule_factor(&s, 10000) == 1);
-    s = (Schedule){"cosine", 0, 0, 0.25};
+    s = (Schedule){"cosine", 0, 0, 0, 0.25, NULL};
     cr_assert_float_eq(schedule_factor(&s, 0), 0.25, 1e-15);
+    s = (Schedule){"wsd", 10, 110, 40, 0.2, NULL};
+    cr_assert(schedule_factor(&s, 4) == 0.5 && schedule_factor(&s, 10) == 1 && schedule_factor(&s, 70) == 1);
+    for (int t = 70; t <= 110; t++) cr_assert_float_eq(schedule_factor(&s, t), 1 - 0.8 * (t - 70) / 40., 1e-14);
+    cr_assert_float_eq(schedule_factor(&s, 500), 0.2, 1e-15);
+    s = (Schedule){"function", 0, 3, 0, 0, (float[]){1, 0.5f, 0.25f}};
+    cr_assert(schedule_factor(&s, 0) == 1 && schedule_factor(&s, 2) == 0.25 && schedule_factor(&s, 99) == 0.25);
 }
 
 /* ── token files ─────────────────────────────────────────────────────────────────────────────────────────────────────

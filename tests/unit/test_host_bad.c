@@ -34,6 +34,13 @@ static void adam(MockBuild *m) {
 static void constant(MockBuild *m) {
     m->b.schedule = "constant";
 }
+static void wsd(MockBuild *m) {
+    m->b.schedule = "wsd", m->b.decay_steps = 6;
+}
+static void function(MockBuild *m) {
+    static const float factors[8] = {1, 1, 1, 1, 0.5f, 0.5f, 0.5f, 0};
+    m->b.schedule = "function", m->b.factors = factors, m->b.warmup = 0;
+}
 static void two_sample_inputs(MockBuild *m) {
     m->inputs[1].in_sample = 1;
 }
@@ -158,6 +165,14 @@ static const Case cases[] = {
     {2, "--data a.bin --warmup 10 --total 5", "--warmup 10 is longer than the schedule, --total 5"},
     {2, "--data a.bin --warmup 10 --steps 20", "--warmup 10 is longer than the schedule, --total 8 (the model's)"},
     {2, "--data a.bin --total 1", "--warmup 2 (the model's) is longer than the schedule, --total 1"},
+    {2, "--data a.bin --total 5",
+     "--decay-steps 6 (the model's) is more than lies between --warmup 2 (the model's) and", wsd},
+    {1, "--data a.bin --decay-steps 3", "--decay-steps: this binary's schedule is 'cosine', which has none"},
+    {1, "--data a.bin --warmup 3", "--warmup: this binary's learning rate is lr times what optim.schedule's function",
+     function},
+    {1, "--data a.bin --total 3", "--steps N says how long to train (the last factor stays), or change the function",
+     function},
+    {1, "--data a.bin --decay-steps 3", "--decay-steps: this binary's learning rate is lr times", function},
     {2, "--data - --data a.bin", "--data - stands alone"},
     {2, "--resume state --weights w.st --data a.bin", "not both"},
     {2, "--resume state --weights-map a=b --export x", "--weights-map needs --weights FILE..."},
@@ -179,11 +194,13 @@ static const Case cases[] = {
     {1, "--data a.bin --momentum 0.9", "built without momentum", sgd},
     {1, "--data a.bin --momentum 0.9",
      "--momentum: this binary was built with optim.AdamW, which has none but --betas and --eps; build it with "
-     "optim.SGD { "},
+     "optim.SGD or optim.Muon { "},
     {1, "--data a.bin --momentum 0", "with optim.Adam, which has none but --betas and --eps", adam},
     {1, "--data a.bin --betas 0.9,0.99", "--betas: this binary was built with optim.SGD", momentum},
     {1, "--data a.bin --eps 1e-6",
-     "--eps: this binary was built with optim.SGD, which has none; build it with optim.Adam or optim.AdamW { eps", sgd},
+     "--eps: this binary was built with optim.SGD, which has none; build it with optim.Adam or optim.AdamW or "
+     "optim.Muon { eps",
+     sgd},
     {1, "--data a.bin --steps 2 --total 9", "after the warm-up; --steps N says how long", constant},
     {1, "--data a.bin --steps 2 --min-ratio 0.1", "--min-ratio: this binary's learning rate", constant},
     {1, "--data a.bin --no-graph", "--no-graph: a CPU's program makes no graph; leave it out"},

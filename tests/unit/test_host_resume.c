@@ -310,6 +310,14 @@ static void long_constant(MockBuild *m) {
     m->b.warmup = 2000, m->b.total = 0, m->b.schedule = "constant";
 }
 
+static void wsd(MockBuild *m) {
+    m->b.schedule = "wsd", m->b.decay_steps = 4;
+}
+static void function(MockBuild *m) {
+    static const float factors[8] = {1, 1, 1, 1, 0.5f, 0.5f, 0.5f, 0};
+    m->b.schedule = "function", m->b.factors = factors, m->b.warmup = 0;
+}
+
 Test(host_resume, a_run_says_its_learning_rates) {
     write_data();
     OK(1, "--data a.bin --steps 8");
@@ -326,6 +334,13 @@ Test(host_resume, a_run_says_its_learning_rates) {
     cr_assert_eq(run((How){1, .change = long_constant}, "--data a.bin --steps 3"), 0, "%s", err);
     SHOWN("0.15 % of 0.01; a run of this length wants --warmup 1, say\n");
     cr_assert(strstr(out, "after 2,000 steps of warm-up, constant; "), "%s", out);
+    cr_assert_eq(run((How){1, .change = wsd}, "--data a.bin --steps 8"), 0, "%s", err);
+    SHOWN("lr 0.01 after 2 steps of warm-up, linear over 4 steps to 0.001 at step 8; 0.005 at step 1, 0.00325 at step "
+          "8\n");
+    cr_assert_eq(run((How){1, .change = function}, "--data a.bin --steps 10"), 0, "%s", err);
+    SHOWN("lr 0.01 times a function of 8 steps; 0.01 at step 1, 0 at step 10\n");
+    SHOWN("\nwarning  lr is 0 in steps 9 to 10: the schedule's function ends with 0 at step 8; build the model with "
+          "another, or give --steps 8\n");
     OK(1, "--data a.bin --steps 12 --min-ratio 0 --save state");
     SHOWN("\nwarning  lr is 0 in steps 9 to 12: the schedule falls to 0 at step 8; give --total 12, or --min-ratio "
           "above 0\n");

@@ -267,7 +267,7 @@ Test(combined, cross_entropy) {
 Test(combined, adam_and_its_wire_shard) {
     static const int64_t segments[] = {10, 300, 0, 300, 4000, 1};
     static const int wires[] = {BF16, FP16};
-    record.beta1 = 0.9f, record.beta2 = 0.95f, record.eps = 1e-8f;
+    record.of[0].beta1 = 0.9f, record.of[0].beta2 = 0.95f, record.of[0].eps = 1e-8f;
     record.lr[0] = 0.01f, record.lr[1] = 0.02f, record.weight_decay[1] = 0.1f;
     for (int w = 0; w < 2; w++, release()) {
         sc_tensor g = filled(T_(FP32, 3000), 1, 0), p = filled(T_(FP32, 3000), 1, 0),

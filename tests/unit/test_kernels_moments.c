@@ -12,7 +12,7 @@ enum { ROWS = 3 };
 
 static void rates(void) {
     record.lr[0] = 0.01f, record.lr[1] = 0.02f, record.weight_decay[1] = 0.1f;
-    record.beta1 = 0.9f, record.beta2 = 0.999f, record.eps = 1e-8f, record.momentum = 0.9f;
+    record.of[0].beta1 = 0.9f, record.of[0].beta2 = 0.999f, record.of[0].eps = 1e-8f, record.of[0].momentum = 0.9f;
     record.step = ((int64_t)3 << 32) + 7;
     record.seed = 99;
 }
@@ -137,6 +137,21 @@ Test(moments, sgd_rounds_its_momentum) {
     }
 }
 
+Test(moments, lion_rounds_its_momentum) {
+    rates();
+    state s = new_state(BF16), exact = slice_of(s, FP32, 0, N);
+    sc_tensor wire = T_(BF16, N);
+    run(lion, .grad = exact.g, .master = exact.p, .coefficient = exact.clip, .m = exact.m, .slice = N, PLAIN);
+    run(lion, .grad = s.g, .master = s.p, .coefficient = s.clip, .m = s.m, .wire = wire, .slice = N, KEYED);
+    for (int64_t i = 0; i < N; i++) {
+        int row = row_of(i);
+        uint32_t word = row < 0 ? 0 : word_at(keyed[4 * row + 3], i - keyed[4 * row]);
+        same(&s.p, i, val(&exact.p, i));
+        same(&s.m, i, rounded(val(&exact.m, i), word & 0xffff));
+        if (row >= 0) same(&wire, i, sc_as_bf16((float)val(&s.p, i)));
+    }
+}
+
 /* However many ranks hold the parameters; slices cut them anywhere. */
 Test(moments, any_world_has_the_same_bits) {
     rates();
@@ -219,8 +234,8 @@ Test(moments, ups_are_as_frequent_as_they_should_be) {
                       .table = table,
                       .ntable = 4};
     run_once(adam, &k);
-    float x[2] = {record.beta1 + (float)(1 - (double)record.beta1) * 0.37f,
-                  record.beta2 + (float)(1 - (double)record.beta2) * (0.37f * 0.37f)};
+    float x[2] = {record.of[0].beta1 + (float)(1 - (double)record.of[0].beta1) * 0.37f,
+                  record.of[0].beta2 + (float)(1 - (double)record.of[0].beta2) * (0.37f * 0.37f)};
     int64_t ups[2] = {0, 0}, both = 0;
     for (int64_t i = 0; i < MANY; i++) {
         bool up[2] = {val(&m, i) > x[0], val(&v, i) > x[1]};

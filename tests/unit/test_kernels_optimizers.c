@@ -11,7 +11,8 @@ enum { NUMEL = 2048 }; /* a rank's slice, of two */
 static void rates(void) {
     record.lr[0] = 0.01f, record.lr[1] = 0.02f;
     record.weight_decay[1] = 0.1f;
-    record.beta1 = 0.9f, record.beta2 = 0.95f, record.eps = 0.125f, record.momentum = 0.9f, record.clip = 1;
+    record.of[0].beta1 = 0.9f, record.of[0].beta2 = 0.95f, record.of[0].eps = 0.125f, record.of[0].momentum = 0.9f,
+    record.clip = 1;
 }
 static int group_of(int64_t flat) {
     for (int s = 0; s < 9; s += 3)
@@ -79,7 +80,7 @@ Test(kernels, adam_with_betas_near_one) {
     static const double betas[] = {0.9, 0.999, 0.9999, 0.999999, 0.9999999};
     for (size_t k = 0; k < sizeof betas / sizeof *betas; k++, release()) {
         rates();
-        record.beta1 = betas[k], record.beta2 = betas[k], record.weight_decay[1] = 0;
+        record.of[0].beta1 = betas[k], record.of[0].beta2 = betas[k], record.weight_decay[1] = 0;
         sc_tensor g = filled(T_(SC_REAL, NUMEL), 1, 0), p = filled(T_(SC_REAL, NUMEL), 0, 0);
         sc_tensor m = filled(T_(SC_REAL, NUMEL), 0, 0), v = filled(T_(SC_REAL, NUMEL), 0, 0), step = T_(INT64, 1);
         sc_tensor clip = filled(T_(SC_REAL, 1), 0, 1);
@@ -117,6 +118,31 @@ Test(kernels, sgd) {
             if (option) near(&buffer, i, b, loose, "momentum");
             if (option) gi = option == 2 ? gi + 0.9 * b : b;
             near(&p, i, x - lr * gi, d == FP64 || d == FP32 ? loose : 1, "sgd p");
+        }
+    }
+}
+
+Test(kernels, lion) {
+    rates();
+    FOR_DTYPES {
+        sc_tensor g = filled(T_(d, NUMEL), 1, 0), p = filled(T_(d, NUMEL), 1, 0), clip = filled(T_(SC_REAL, 1), 0, 0.5);
+        sc_tensor m = filled(T_(SC_REAL, NUMEL), 0.1, 0);
+        double old[2][NUMEL], loose = sizeof(real) == 8 ? 1e-6 / tolerance(FP64) : 1;
+        put(&g, 5, 0), put(&m, 5, 0); /* no direction at all */
+        for (int64_t i = 0; i < NUMEL; i++) old[0][i] = val(&p, i), old[1][i] = val(&m, i);
+        at_place[0] = (sc_coord){0, 2};
+        run(lion, .grad = g, .master = p, .coefficient = clip, .m = m, SEGMENTS);
+        for (int64_t i = 0; i < NUMEL; i++) {
+            int group = group_of(i);
+            double gi = val(&g, i) * 0.5, lr = group ? 0.02 : 0.01, wd = group ? 0.1 : 0;
+            double between = 0.9 * old[1][i] + 0.1 * gi;
+            if (group < 0) {
+                same(&p, i, old[0][i]), same(&m, i, old[1][i]);
+                continue;
+            }
+            double x = old[0][i] * (1 - lr * wd) - lr * ((between > 0) - (between < 0));
+            near(&m, i, 0.95 * old[1][i] + 0.05 * gi, loose, "lion m");
+            near(&p, i, x, d == FP64 || d == FP32 ? loose : 1, "lion p");
         }
     }
 }

@@ -58,7 +58,7 @@ static bool stays_between(const Graph *g, const Unit *u) {
  * update anyway: gathers cast it, and in the backward it comes up once for both. */
 static void unit_states(Graph *g, Unit *u) {
     const UnitPolicy *p = u->policy;
-    const Optimizer *o = g->training->optimizer;
+    const Optimizer *o = u->optimizer;
     if (g->training->ema_decay > 0 && u->numel && u->dtype != FP32)
         fail(p->src,
              "ema: the parameters of unit %s are stored in %s, which would round their average; store them in "
@@ -101,7 +101,7 @@ static void give_input_state(Graph *g, Value *v, const char *name) {
 void shard_make_states(Graph *g) {
     g->record = state_new(g, S_RECORD, "record", INT64, SC_RECORD_BYTES / 8, NULL);
     if (!g->metrics_state) g->metrics_state = state_new(g, S_METRICS, "metrics", FP32, SC_METRICS, NULL);
-    if (g->training->optimizer->rule->counts_steps || g->training->ema_decay > 0)
+    if (training_counts_steps(g->training) || g->training->ema_decay > 0)
         g->step_state = state_new(g, S_STEP, "adam step", INT64, 1, NULL);
     for (int i = 0; i < g->inputs.n; i++) {
         Input *in = g->inputs.at[i];

@@ -4,7 +4,7 @@ local nn, optim = require "nn", require "optim"
 
 local o = nn.options {
   vocab = 256, dim = 13, hidden = 21, batch = 4, seq = 8, layers = 2, lr = 1e-2, decay = 0.1, clip = 1.0,
-  optimizer = nn.choice("adamw", "adam", "sgd", "momentum", "nesterov"),
+  optimizer = nn.choice("adamw", "adam", "sgd", "momentum", "nesterov", "lion"),
   norm = nn.choice("layer", "batch"), dropout = 0.0, accumulate = 1, deterministic = true,
   checkpoint = nn.choice("none", "wrapper", "save", "offload", "call", "nested"), dtype = nn.choice("fp32", "bf16", "fp16"),
   moments = nn.choice("fp32", "bf16"),
@@ -75,6 +75,6 @@ return nn.training {
   },
   loss = function(model, b) return nn.cross_entropy(model(b.tokens), b.targets) end,
   sample = { logits = function(model, b) return model(b.tokens) end },
-  optimizer = o.optimizer == "adamw" and optim.AdamW(options) or o.optimizer == "adam" and optim.Adam(options) or optim.SGD(options),
+  optimizer = (({ adamw = optim.AdamW, adam = optim.Adam, lion = optim.Lion })[o.optimizer] or optim.SGD)(options),
   clip_grad_norm = o.clip, accumulate = o.accumulate, deterministic = o.deterministic,
 }

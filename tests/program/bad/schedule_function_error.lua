@@ -1,0 +1,21 @@
+-- expect: schedule_function_error\.lua:13: attempt to index a number value
+local nn, optim = require "nn", require "optim"
+local model = nn.module "Net"
+model.embed = nn.Embedding(16, 4)
+model.out = nn.Linear(4, 16)
+function model:forward(tokens)
+  local x = self.embed(tokens)
+
+  return self.out(x)
+end
+
+return nn.training {
+  schedule = optim.schedule(function(step) return step.x end, { total = 10 }),
+  model = model,
+  batch = {
+    tokens  = nn.input("int32", { 2, 8 }, { from = "tokens" }),
+    targets = nn.input("int32", { 2, 8 }, { from = "tokens", shift = 1 }),
+  },
+  loss = function(m, b) return nn.cross_entropy(m(b.tokens), b.targets) end,
+  optimizer = optim.SGD { lr = 0.1 },
+}
