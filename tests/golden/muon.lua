@@ -5,6 +5,7 @@ local nn, optim = require "nn", require "optim"
 local o = nn.options {
   lr = 0.02, way = nn.choice("original", "match_rms_adamw", "plain"), moments = nn.choice("fp32", "bf16"), accumulate = 1, clip = 0.0,
   others = nn.choice("adamw", "lion"), scaler = false, offload = nn.choice("none", "true", "stream"), dtype = nn.choice("fp32", "bf16"),
+  replicate = 1,
 }
 
 local shapes = { { "wide", 16, 40 }, { "tall", 40, 16 }, { "square", 32, 32 }, { "odd", 7, 5 }, { "large", 136, 150 }, { "experts", 5, 24, 16 },
@@ -37,6 +38,7 @@ if o.way == "plain" then options.nesterov, options.ns_steps, options.momentum, o
 
 local model = Matrices()
 nn.fully_shard(model, {
+  mesh = nn.mesh { replicate = o.replicate },
   mp_policy = o.dtype == "bf16" and { param_dtype = "bf16", reduce_dtype = "fp32" } or nil,
   offload = o.offload == "true" and { optimizer = true } or o.offload == "stream" and { optimizer = "stream" } or nil,
 })

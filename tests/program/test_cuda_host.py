@@ -208,6 +208,8 @@ EMULATED = [
     ("llama3.lua", 2, dict(size="tiny", layers=2, dim=32, heads=4, kv_heads=2, ffn=64, vocab=256, batch=2, seq=32), 1e-6),
     ("llama3.lua", 2, dict(size="tiny", layers=2, dim=32, heads=4, kv_heads=2, ffn=64, vocab=256, batch=2, seq=32, moments="bf16", offload="state"), 1e-6),
     ("llama3.lua", 3, dict(size="tiny", layers=2, dim=32, heads=4, kv_heads=2, ffn=64, vocab=256, batch=2, seq=32, precision="bf16", gradients="bf16"), 2e-3),
+    # Muon's products are in bf16 and add up in another order
+    ("llama3.lua", 2, dict(size="tiny", layers=1, dim=32, heads=4, kv_heads=2, ffn=64, vocab=256, batch=2, seq=32, optimizer="muon"), 1e-5),
     ("transformer.lua", 1, dict(layers=1, dim=32, heads=2, vocab=256, batch=2, seq=32), 1e-6),
     ("gpt2.lua", 1, dict(layers=1, dim=32, heads=2, vocab=256, batch=1, seq=64, precision="bf16"), 2e-3),  # in the workspace that is planned for cuDNN
 ]

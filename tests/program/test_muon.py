@@ -1,6 +1,7 @@
 """Muon: torch.optim.Muon's numbers, the same bits at any world and under any plan, groups with optimizers of their own.
 
 Relies on: harness.py, golden/muon.lua and what muon.py has made beside it. Relied on by: run.py."""
+import array
 import math
 import os
 
@@ -16,26 +17,29 @@ NEAR = {"bias": 1e-6, "table": 1e-6, "large": 1.5e-2}
 MATRIX = 2e-3
 
 
-def records(world, accumulate=1, scale=lambda step: 1):
-    """Each rank and microbatch gets the same gradients, so that their mean is exact."""
+def records(world, accumulate=1, overflow=None):
+    """Each rank and microbatch gets the same gradients, so that their mean is exact. overflow: "inf", the first step's are infinite;
+    "none": there is no first step, only the second and the third."""
     path = os.path.join(scratch("muon"), "records")
     with open(RECORDS, "rb") as f, open(path, "wb") as out:
-        for _ in range(3):
-            record, at = f.read(SIZE), 0
-            parts = []
+        for step in range(3):
+            record, at, parts = f.read(SIZE), 0, []
+            if step == 0 and overflow:
+                record = array.array("f", [math.inf]).tobytes() * (SIZE // 4)
             for _, shape, raw in read_safetensors(WEIGHTS).values():
                 parts.append(record[at:at + len(raw)])
                 at += len(raw)
-            for _ in range(accumulate):
-                out.write(b"".join(p * world for p in parts))
+            if step or overflow != "none":
+                for _ in range(accumulate):
+                    out.write(b"".join(p * world for p in parts))
     return path
 
 
-def go(world=1, *args, accumulate=1, policy=None, n=3, **o):
+def go(world=1, *args, accumulate=1, n=3, overflow=None, **o):
     if accumulate > 1:
         o["accumulate"] = accumulate
-    binary = build(MODEL, world=world, optimized=True, policy=policy, **o)
-    return run(binary, "--data", "-", "--weights", WEIGHTS, "--steps", str(n), *microbatches(o), *args, records=records(world, accumulate))
+    binary = build(MODEL, world=world, optimized=True, **o)
+    return run(binary, "--data", "-", "--weights", WEIGHTS, "--steps", str(n), *microbatches(o), *args, records=records(world, accumulate, overflow))
 
 
 def test_numbers_are_pytorchs():
@@ -86,8 +90,16 @@ def test_no_world_and_no_plan_changes_a_bit():
         same_weights(a, go(2, "--poison", "--interleave", "1", offload="stream", **o), "streamed, %s" % o)
         same_weights(a, go(2, scaler=True, **o), "with a loss scale, %s" % o)
         same_weights(go(1, accumulate=2, **o), go(2, accumulate=2, **o), "two microbatches, %s" % o)
+        same_weights(a, go(4, replicate=2, **o), "replicas, %s" % o)
     same_run(go(2, clip=1.0), go(2, "--poison", "--interleave", "3", clip=1.0, offload="true"), "clipped, offloaded")
     return "worlds 1 to 4"
+
+
+def test_a_skipped_step_changes_nothing():
+    """An infinite gradient: neither momentum nor weights, of Muon and of AdamW."""
+    for world in 1, 2:
+        a, b = go(world, overflow="inf", scaler=True), go(world, n=2, overflow="none", scaler=True)
+        same_weights(a, b, "world %d" % world)
 
 
 def test_a_resumed_run_goes_on():
