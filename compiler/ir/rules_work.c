@@ -141,8 +141,24 @@ int64_t work_grouped_matmul(const Op *op, const Machine *m) {
 
 /* CPU: a thread has a matrix at a time. CUDA: as many of a row of the table at a time as fit into the bytes that its
  * largest matrix takes, or 64 MiB. */
+/* Of the rank with the most, for the kernels of compute capability 9.0. */
+static int64_t together_bytes(const Op *op) {
+    int64_t most = 0, single = 0;
+    for (int i = 0, rows = op->ntable / SC_MATRICES; i < rows; i++) {
+        int64_t all = 0;
+        for (int k = 0; k < rows; k++) {
+            sc_matrices x = sc_matrices_at(op->table, k);
+            int64_t one = sc_cuda_orthogonalize_together(x.rows, x.cols);
+            single = max64(single, one);
+            if (x.owner == sc_matrices_at(op->table, i).owner) all += x.count * one;
+        }
+        most = max64(most, all);
+    }
+    return max64(single, min64(most, SC_ORTHOGONALIZE_TOGETHER));
+}
+
 int64_t work_orthogonalize(const Op *op, const Machine *m) {
-    int64_t bytes = 0;
+    int64_t bytes = m->cuda ? together_bytes(op) : 0;
     for (int i = 0; i < op->ntable / SC_MATRICES; i++) {
         sc_matrices x = sc_matrices_at(op->table, i);
         int64_t r = sc_matrices_short(x), c = sc_matrices_long(x);

@@ -1,12 +1,15 @@
 /* orthogonalize: of the matrices that this rank owns, each by itself, as k_orthogonalize.c says it. The matrices of a
  * row of the table, which have one shape, are computed side by side, as many at a time as the workspace holds. Relies
- * on: kernel.cuh, mma.h, schema/matrices.h; the workspace of schema/workspace.h; eps in the record. Relied on by:
- * generated code.
+ * on: orthogonalize_hopper.h, kernel.cuh, mma.h, schema/matrices.h; the workspace of schema/workspace.h; eps in the
+ * record. Relied on by: generated code.
  *
  * X lies in the workspace with its shorter side as rows (a tall matrix transposed), rows padded with zeros to multiples
  * of 8 elements. A block has a tile of 128 × 128 of a product by mma.sync, sums in fp32 in the order of the inner
  * dimension, rounded once: bits depend on the matrix alone. Of symmetric products tiles up to the diagonal are
- * computed, and written to their mirror image too. */
+ * computed, and written to their mirror image too. On compute capability 9.0 k_orthogonalize_hopper.cu multiplies,
+ * where the matrices are; X is at y and in the workspace in turn, so that it ends at y. */
+#include "orthogonalize_hopper.h"
+
 #include "../schema/matrices.h"
 #include "../schema/workspace.h"
 #include "kernel.cuh"
@@ -15,7 +18,7 @@
 
 namespace {
 
-enum { TILE = 128, DEPTH = 32, SIDE = 32, PARTS = SC_ORTHOGONALIZE_PARTS };
+enum { TILE = 128, DEPTH = 32, SIDE = 32, TOGETHER = 16, PARTS = SC_ORTHOGONALIZE_PARTS };
 static_assert((int)PARTS == (int)BLOCK, "each thread of a block reads one partial sum");
 
 /* Matrices of one shape side by side, `stride` elements from one to the next. */
@@ -146,33 +149,68 @@ struct copied {
     bool turn;
 };
 
+/* Matrices of so many elements are read 16 bytes at a time. */
+SC_DEVICE bool in_eights(const uint16_t *x, int64_t numel) {
+    return numel % 8 == 0 && (uintptr_t)x % 16 == 0;
+}
+
 __global__ void __launch_bounds__(BLOCK)
     square_parts(const uint16_t *x, int64_t numel, float *parts, int64_t part_stride) {
     const uint16_t *from = x + numel * blockIdx.y;
+    int64_t first = (int64_t)blockIdx.x * BLOCK + threadIdx.x;
     float sum = 0;
-    for (int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x; i < numel; i += (int64_t)PARTS * BLOCK) {
-        float v = bf16::get(from[i]);
-        sum = sc_fma(v, v, sum);
+    if (in_eights(x, numel)) {
+        for (int64_t i = first * 8; i < numel; i += (int64_t)PARTS * BLOCK * 8) {
+            raw<bf16, 8> r;
+            r.load(from + i);
+#pragma unroll
+            for (int k = 0; k < 8; k++) sum = sc_fma(r.get(k), r.get(k), sum);
+        }
+    } else {
+        for (int64_t i = first; i < numel; i += (int64_t)PARTS * BLOCK) {
+            float v = bf16::get(from[i]);
+            sum = sc_fma(v, v, sum);
+        }
     }
     sum = group_sum<BLOCK>(sum);
     if (threadIdx.x == 0) parts[part_stride * blockIdx.y + blockIdx.x] = sum;
 }
 
+/* All threads of a block: what a matrix is divided by. */
+SC_DEVICE float norm_of(const copied &m) {
+    __shared__ float norm;
+    double sum = group_sum<BLOCK>((double)m.parts[m.part_stride * blockIdx.y + threadIdx.x]);
+    float least = bf16::get(bf16::put(m.record->of[m.set].eps));
+    if (threadIdx.x == 0) {
+        norm = bf16::get(bf16::put((float)__builtin_sqrt(sum)));
+        if (norm < least) norm = least;
+    }
+    __syncthreads();
+    return norm;
+}
+
+/* Matrices as they lie, divided, 8 elements a thread at a time. */
+__global__ void __launch_bounds__(BLOCK) divide_all(const copied m) {
+    int64_t numel = (int64_t)m.rows * m.cols, at = numel * blockIdx.y;
+    float norm = norm_of(m);
+    for (int64_t i = ((int64_t)blockIdx.x * BLOCK + threadIdx.x) * 8; i < numel; i += (int64_t)gridDim.x * BLOCK * 8) {
+        raw<bf16, 8> r;
+        float v[8];
+        r.load(m.from + at + i);
+#pragma unroll
+        for (int k = 0; k < 8; k++) v[k] = r.get(k) / norm;
+        r.put(v);
+        r.store(m.to + at + i);
+    }
+}
+
 /* A block has SIDE × SIDE elements. */
 __global__ void __launch_bounds__(BLOCK) copy_tiles(const copied m) {
     __shared__ float tile[SIDE][SIDE + 1];
-    __shared__ float norm;
     int across = (m.cols + SIDE - 1) / SIDE, i0 = (int)blockIdx.x / across * SIDE, j0 = (int)blockIdx.x % across * SIDE;
     const uint16_t *from = m.from + m.from_stride * blockIdx.y;
     uint16_t *to = m.to + m.to_stride * blockIdx.y;
-    if (m.parts) {
-        double sum = group_sum<BLOCK>((double)m.parts[m.part_stride * blockIdx.y + threadIdx.x]);
-        float least = bf16::get(bf16::put(m.record->of[m.set].eps));
-        if (threadIdx.x == 0) {
-            norm = bf16::get(bf16::put((float)__builtin_sqrt(sum)));
-            if (norm < least) norm = least;
-        }
-    }
+    float norm = m.parts ? norm_of(m) : 1;
     for (int v = threadIdx.x; v < SIDE * SIDE; v += BLOCK) {
         int i = v / SIDE, j = v % SIDE;
         if (i0 + i < m.rows && j0 + j < m.cols) tile[i][j] = bf16::get(from[(int64_t)(i0 + i) * m.from_ld + j0 + j]);
@@ -222,12 +260,75 @@ void orthogonalize(const sc_task *t, const sc_orthogonalize_args *k, sc_matrices
     copy(t, out, n);
 }
 
+/* Matrices of a row of the table, together with those of other rows. */
+struct stacked {
+    sc_stack s;
+    const uint16_t *in;
+    float *parts;
+};
+
+void orthogonalize_together(const sc_task *t, const sc_orthogonalize_args *k, stacked *all, int n) {
+    sc_stack now[TOGETHER];
+    for (int i = 0; i < n; i++) {
+        sc_stack s = now[i] = all[i].s;
+        int64_t numel = (int64_t)s.rows * s.cols;
+        if (k->steps % 2 == 0) std::swap(now[i].x, *(const void **)&now[i].y);
+        SC_LAUNCH(t, square_parts, dim3(PARTS, (unsigned)s.count), BLOCK, all[i].in, numel, all[i].parts, PARTS);
+        copied in = {};
+        in.from = all[i].in, in.to = (uint16_t *)now[i].x, in.rows = s.rows, in.cols = s.cols;
+        in.part_stride = PARTS, in.parts = all[i].parts, in.record = t->record, in.set = (int)k->set;
+        SC_LAUNCH(t, divide_all, dim3(blocks_for(numel, BLOCK * 8), (unsigned)s.count), BLOCK, in);
+    }
+    for (int64_t step = 0; step < k->steps; step++) {
+        sc_orthogonalize_hopper(t, SC_GRAM, now, n, 1, 0);
+        sc_orthogonalize_hopper(t, SC_POLYNOMIAL, now, n, (float)k->abc[2], (float)k->abc[1]);
+        sc_orthogonalize_hopper(t, SC_APPLY, now, n, 1, (float)k->abc[0]);
+        for (int i = 0; i < n; i++) std::swap(now[i].x, *(const void **)&now[i].y);
+    }
+}
+
+/* As many of the rank's matrices at a time as the workspace holds. x of a stack begins there and ends in y. */
+void orthogonalize_all(const sc_task *t, const sc_orthogonalize_args *k) {
+    stacked all[TOGETHER];
+    int n = 0;
+    int64_t used = 0, room = k->work.p ? k->work.shape[0] : 0;
+    for (int64_t i = 0; i < k->ntable / SC_MATRICES; i++) {
+        sc_matrices m = sc_matrices_at(k->table, i);
+        if (m.owner != t->coord[k->axis].at) continue;
+        int64_t each = sc_cuda_orthogonalize_together(m.rows, m.cols), numel = m.rows * m.cols;
+        int64_t small = sc_matrices_short(m) * sc_matrices_short(m);
+        if (room < each) sc_unsupported(t, "orthogonalize", "its workspace must hold a matrix of the table");
+        for (int64_t from = 0, some; from < m.count; from += some) {
+            if (n == TOGETHER || used + each > room) orthogonalize_together(t, k, all, n), n = 0, used = 0;
+            some = (room - used) / each < m.count - from ? (room - used) / each : m.count - from;
+            uint16_t *work = (uint16_t *)((char *)k->work.p + used);
+            int64_t at = m.at + from * numel;
+            all[n++] = {{work, (uint16_t *)k->y.p + at, work + some * numel, work + some * (numel + small), (int)some,
+                         (int)m.rows, (int)m.cols},
+                        (const uint16_t *)k->x.p + at,
+                        (float *)(work + some * (numel + 2 * small))};
+            used += some * each;
+        }
+    }
+    if (n) orthogonalize_together(t, k, all, n);
+}
+
+/* Whether all matrices are such that the kernels for compute capability 9.0 take them: all ranks decide alike. */
+bool together(const sc_task *t, const sc_orthogonalize_args *k) {
+    for (int64_t i = 0; i < k->ntable / SC_MATRICES; i++) {
+        sc_matrices m = sc_matrices_at(k->table, i);
+        if (!sc_orthogonalize_hopper_takes(t, m.rows, m.cols) || m.at % 8) return false;
+    }
+    return true;
+}
+
 } // namespace
 
 SC_KERNEL(orthogonalize) {
     if (k->x.dtype != BF16 || k->y.dtype != BF16)
         sc_unsupported(task, "orthogonalize", "its operand and result are bf16");
     SC_CUDA(cudaMemsetAsync(k->y.p, 0, (size_t)sc_numel(&k->y) * sizeof(uint16_t), SC_STREAM(task)));
+    if (together(task, k)) return orthogonalize_all(task, k);
     for (int64_t i = 0; i < k->ntable / SC_MATRICES; i++) {
         sc_matrices m = sc_matrices_at(k->table, i);
         if (m.owner != task->coord[k->axis].at) continue;

@@ -17,8 +17,11 @@
 #include "kernel.cuh"
 
 #ifndef SC_HOPPER
-bool sc_orthogonalize_hopper(const sc_task *, sc_orthogonal_product, const sc_stack *, int, float, float) {
+bool sc_orthogonalize_hopper_takes(const sc_task *, int64_t, int64_t) {
     return false;
+}
+void sc_orthogonalize_hopper(const sc_task *t, sc_orthogonal_product, const sc_stack *, int, float, float) {
+    sc_unsupported(t, "orthogonalize", "this library was made without architecture 90");
 }
 #else
 #include "hopper.cuh"
@@ -142,6 +145,12 @@ SC_DEVICE uint32_t spot(uint32_t mine, int row, int piece) {
     return mine + row * 128 + ((piece ^ row % 8) << 4);
 }
 
+/* Two numbers, zeros without a sign: a sum with the zeros of ranks that compute other matrices changes none. */
+SC_DEVICE uint32_t unsigned_zeros(uint32_t two) {
+    if (!(two & 0x7fff)) two &= 0xffff0000;
+    return two & 0x7fff0000 ? two : two & 0xffff;
+}
+
 /* A warp: its 16 rows of a tile's sums, from `row` on; `twice`: at the mirrored place too. */
 SC_DEVICE void put(const products &p, const job &of, float (&sums)[COLUMNS / 2], const held &c, uint32_t mine,
                    int matrix, int row, int column, bool twice, int lane) {
@@ -170,6 +179,7 @@ SC_DEVICE void put(const products &p, const job &of, float (&sums)[COLUMNS / 2],
                     high = __fmaf_rn(p.beta, __uint_as_float(r[i][q] & 0xffff0000), high);
                 }
                 r[i][q] = sc_pack<sc_bf16>(low, high);
+                if (!p.symmetric) r[i][q] = unsigned_zeros(r[i][q]);
             }
             __syncwarp(); /* other lanes have what lay where these go */
             put_pieces(at, r[i]);
@@ -347,16 +357,14 @@ static void start(const sc_task *t, products *p, int tiles) {
     sc_launch_clusters(multiply_all, pairs, PAIR, THREADS, SHARED, SC_STREAM(t), *p);
 }
 
-bool sc_orthogonalize_hopper(const sc_task *t, sc_orthogonal_product what, const sc_stack *stacks, int n, float alpha,
-                             float beta) {
+bool sc_orthogonalize_hopper_takes(const sc_task *t, int64_t rows, int64_t cols) {
     const sc_cuda *c = sc_library(t);
-    if (!c || c->major != 9 || c->minor != 0) return false;
-    for (int i = 0; i < n; i++) {
-        const sc_stack *s = &stacks[i];
-        if (s->rows % 64 || s->cols % 64 || !aligned(s->x, 16) || !aligned(s->y, 16) || !aligned(s->gram, 16) ||
-            !aligned(s->polynomial, 16))
-            return false;
-    }
+    return c && c->major == 9 && c->minor == 0 && rows % 64 == 0 && cols % 64 == 0 &&
+           ceil_div(rows, PAIR * ROWS) * ceil_div(cols, COLUMNS) <= TILES;
+}
+
+void sc_orthogonalize_hopper(const sc_task *t, sc_orthogonal_product what, const sc_stack *stacks, int n, float alpha,
+                             float beta) {
     static thread_local products p; /* 20 KiB */
     p.alpha = alpha, p.beta = beta, p.symmetric = what != SC_APPLY, p.njobs = 0;
     int tiles = 0;
@@ -365,7 +373,6 @@ bool sc_orthogonalize_hopper(const sc_task *t, sc_orthogonal_product what, const
         int down = (int)ceil_div(whole.m, PAIR * ROWS);
         whole.across = (int)ceil_div(whole.n, COLUMNS);
         whole.each = p.symmetric ? down * (down + 1) / 2 : down * whole.across;
-        if (whole.each > TILES) return false;
         for (int from = 0; from < stacks[i].count;) {
             int room = (TILES - tiles) / whole.each, left = stacks[i].count - from, some = left < room ? left : room;
             if (some == 0 || p.njobs == JOBS) {
@@ -387,6 +394,5 @@ bool sc_orthogonalize_hopper(const sc_task *t, sc_orthogonal_product what, const
         }
     }
     if (tiles) start(t, &p, tiles);
-    return true;
 }
 #endif

@@ -19,9 +19,11 @@ typedef enum {
     SC_APPLY       /* y = beta x + polynomial x where x is wide, else beta x + x polynomial */
 } sc_orthogonal_product;
 
-/* Computes one of them for all stacks, each element rounded once, and says so; false: it is for the kernels for any
- * GPU. It depends on the GPU, shapes and alignment, so that all ranks decide alike. */
-bool sc_orthogonalize_hopper(const sc_task *t, sc_orthogonal_product what, const sc_stack *stacks, int n, float alpha,
+/* Whether the kernels for compute capability 9.0 take matrices of this shape. */
+bool sc_orthogonalize_hopper_takes(const sc_task *t, int64_t rows, int64_t cols);
+
+/* Computes one of them for all stacks, each element rounded once. */
+void sc_orthogonalize_hopper(const sc_task *t, sc_orthogonal_product what, const sc_stack *stacks, int n, float alpha,
                              float beta);
 
 #endif

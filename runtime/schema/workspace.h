@@ -215,6 +215,13 @@ static inline int64_t sc_cuda_orthogonalize_bytes(int64_t shorter, int64_t longe
     int64_t squares = 2 * shorter * sc_round_up(shorter, 8), wide = 2 * shorter * sc_round_up(longer, 8);
     return sc_round_up((squares + wide) * 2, 256) + (SC_ORTHOGONALIZE_PARTS + 64) * 4;
 }
+/* Where the kernels for compute capability 9.0 serve, a rank's matrices are computed together, as many as these bytes
+ * hold, and at least one: X, A and B, bf16, and partial sums of squares. */
+enum { SC_ORTHOGONALIZE_TOGETHER = 256 << 20 };
+static inline int64_t sc_cuda_orthogonalize_together(int64_t rows, int64_t cols) {
+    int64_t shorter = rows < cols ? rows : cols;
+    return sc_round_up((rows * cols + 2 * shorter * shorter) * 2 + SC_ORTHOGONALIZE_PARTS * 4, 256);
+}
 static inline int64_t sc_cuda_orthogonalize_batch(int64_t shorter, int64_t longer, int64_t count) {
     int64_t fit = ((int64_t)64 << 20) / sc_cuda_orthogonalize_bytes(shorter, longer);
     return fit < 1 ? 1 : fit < count ? fit : count;

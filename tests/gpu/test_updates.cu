@@ -344,7 +344,8 @@ static void orthogonalize_trial(std::vector<sc_matrices> all, int steps) {
         m.at = numel, m.owner = (int64_t)i % 2;
         for (int64_t x : {m.at, m.count, m.rows, m.cols, m.owner}) table.push_back(x);
         numel += (m.count * m.rows * m.cols + 255) / 256 * 256;
-        bytes = max(bytes, sc_cuda_orthogonalize_batch(r, c, m.count) * sc_cuda_orthogonalize_bytes(r, c));
+        bytes = max(bytes, max(sc_cuda_orthogonalize_batch(r, c, m.count) * sc_cuda_orthogonalize_bytes(r, c),
+                               sc_cuda_orthogonalize_together(m.rows, m.cols)));
     }
     tensor &x = p.random(BF16, {numel}), &y = p.random(BF16, {numel}), &work = p.empty(BOOL, {bytes});
     numbers want((size_t)numel, 0);
@@ -375,6 +376,10 @@ static void matrices() {
     orthogonalize_trial({{0, 5, 12, 33, 0}}, 4);
     orthogonalize_trial({{0, 1, 130, 150, 0}}, 1); /* more than a tile, and a step through all three products */
     orthogonalize_trial({{0, 1, 264, 131, 0}}, 2);
+    /* those that the kernels for compute capability 9.0 take, tall and wide ones together */
+    orthogonalize_trial(
+        {{0, 1, 128, 64, 0}, {0, 1, 64, 64, 0}, {0, 3, 64, 192, 0}, {0, 2, 64, 64, 0}, {0, 1, 256, 320, 0}}, 5);
+    orthogonalize_trial({{0, 2, 320, 128, 0}}, 2);
 }
 
 static void sgd_trial(const optimizer_case &c, bool momentum) {
