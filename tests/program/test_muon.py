@@ -90,7 +90,8 @@ def test_no_world_and_no_plan_changes_a_bit():
         same_weights(a, go(2, "--poison", "--interleave", "1", offload="stream", **o), "streamed, %s" % o)
         same_weights(a, go(2, scaler=True, **o), "with a loss scale, %s" % o)
         same_weights(go(1, accumulate=2, **o), go(2, accumulate=2, **o), "two microbatches, %s" % o)
-        same_weights(a, go(4, replicate=2, **o), "replicas, %s" % o)
+        for world, replicas in (4, 2), (2, 2), (4, 4):
+            same_weights(a, go(world, "--poison", replicate=replicas, **o), "%d replicas of %d, %s" % (replicas, world // replicas, o))
     same_run(go(2, clip=1.0), go(2, "--poison", "--interleave", "3", clip=1.0, offload="true"), "clipped, offloaded")
     return "worlds 1 to 4"
 
