@@ -4,8 +4,9 @@ Relies on: harness.py, golden/muon.lua and what muon.py has made beside it. Reli
 import array
 import math
 import os
+import re
 
-from harness import ROOT, build, check, command, events_of, floats, long, microbatches, planned, read_safetensors, read_state, run, same_run, scratch, steps, train
+from harness import ROOT, SHARDC, build, check, command, events_of, floats, long, microbatches, must, planned, read_safetensors, read_state, run, same_run, scratch, steps, train
 
 GOLDEN = os.path.join(ROOT, "tests/golden")
 MODEL, RECORDS, WEIGHTS = (os.path.join(GOLDEN, "muon" + x) for x in (".lua", ".records", ".weights.safetensors"))
@@ -90,7 +91,8 @@ def test_no_world_and_no_plan_changes_a_bit():
         same_weights(a, go(2, "--poison", "--interleave", "1", offload="stream", **o), "streamed, %s" % o)
         same_weights(a, go(2, scaler=True, **o), "with a loss scale, %s" % o)
         same_weights(go(1, accumulate=2, **o), go(2, accumulate=2, **o), "two microbatches, %s" % o)
-        same_weights(a, go(4, replicate=2, **o), "replicas, %s" % o)
+        for world, replicas in (4, 2), (2, 2), (4, 4):
+            same_weights(a, go(world, "--poison", replicate=replicas, **o), "%d replicas of %d, %s" % (replicas, world // replicas, o))
     same_run(go(2, clip=1.0), go(2, "--poison", "--interleave", "3", clip=1.0, offload="true"), "clipped, offloaded")
     return "worlds 1 to 4"
 
@@ -124,9 +126,21 @@ def test_states_of_other_optimizers_are_refused():
     check(rc == 1 and "made with the optimizer 'adamw' of 'bias', and this program was built with 'lion': resume with the binary" in err, err)
 
 
-def test_who_computes_what():
-    """Each rank owns matrices; what it has to do is predicted, symmetric halves counted once."""
-    p = planned(MODEL, 4)
-    names = [e["id"] for e in events_of(p, "micro")]
-    check([n for n in ("b0", "bg0", "q0", "qr0", "u0") if n in names] == ["b0", "bg0", "q0", "qr0", "u0"], "the events of Muon: %s" % names)
-    return "%d events" % len(names)
+def test_each_matrix_has_one_owner():
+    """In the emitted text: every element of every matrix is some row's, and ranks have as much to do as their matrices allow."""
+    folder = scratch("muon")
+    for world in 1, 2, 4:
+        must([SHARDC, "build", MODEL, "--world", str(world), "--sources", "-o", os.path.join(folder, "net")])
+        with open(os.path.join(folder, "net.c")) as f:
+            table = [int(x) for x in re.findall(r"-?\d+", re.search(r"micro_q0_table\[\] = \{(.*?)\}", f.read(), re.S)[1])]
+        rows, load = sorted(table[i:i + 5] for i in range(0, len(table), 5)), [0] * world
+        check(all(a[0] + a[1] * a[2] * a[3] <= b[0] for a, b in zip(rows, rows[1:])), "rows overlap: %s" % rows)
+        for _, count, r, c, owner in rows:
+            load[owner] += count * min(r, c) ** 2 * (3 * max(r, c) + min(r, c))
+        sizes = sorted([tuple(t[1][-2:]) for n, t in read_safetensors(WEIGHTS).items() if n not in ("bias", "table", "experts")] + [(24, 16)] * 5)
+        check(sorted((r, c) for _, count, r, c, _ in rows for _ in range(count)) == sizes, "matrices: %s" % rows)
+        check(world == 1 or max(load) == 136 ** 2 * (3 * 150 + 136), "the rank with the largest matrix has others, too: %s" % load)
+        check(min(load) > 0, "a rank has nothing to do: %s" % load)
+    ids = [e["id"] for e in events_of(planned(MODEL, 4), "micro")]
+    places = [ids.index(x) for x in ("b0", "bg0", "q0", "qr0", "u0")]
+    check(places == sorted(places), "the events of Muon: %s" % ids)

@@ -147,8 +147,7 @@ static int by_place(const void *a, const void *b) {
 
 /* The unit's matrices and who computes each: the largest first, to the rank that has had the least to do, in the units
  * before too. Experts, many alike, are cut into as many runs as there are ranks. load: by rank, what it has to do. */
-static const int64_t *matrices(Graph *g, const Unit *u, double *load, int *n) {
-    int ranks = u->shard->size;
+static const int64_t *matrices(Graph *g, const Unit *u, int ranks, double *load, int *n) {
     VEC(Run) runs = {0};
     VEC(int64_t) t = {0};
     for (int i = 0; i < u->params.n && shard_trainable(u->params.at[i]); i++) {
@@ -197,22 +196,25 @@ static Value *gathered(Making *c, Unit *u, Value *grad, Value *coefficient, int 
     return shard_add_out(g, op, BF16, u->numel);
 }
 
-/* and comes back to the shard as a sum with zeros, which is exact. */
-static Value *orthogonal(Making *c, Unit *u, Value *x, double *load, int pos) {
+/* and comes back to the shard as a sum with zeros, which is exact. Replicas of a unit that is not sharded own matrices
+ * likewise. */
+static Value *orthogonal(Making *c, Unit *u, Value *x, double *const *load, int pos) {
     Graph *g = c->g;
+    const Axis *axis = u->shard->size > 1 ? u->shard : u->replicate;
     const Optimizer *o = u->optimizer;
     Op *op = UNIT_OP(g, orthogonalize, u, arena_printf(g->arena, "q%d", u->id), OPTIMIZER, TO_TAKE_GRADIENT, .x = x,
-                     .steps = o->ns_steps, .set = o->set, .axis = u->shard->id,
+                     .steps = o->ns_steps, .set = o->set, .axis = axis->id,
                      .abc = {o->ns_coefficients[0], o->ns_coefficients[1], o->ns_coefficients[2]});
     op->src = o->src;
-    op->table = matrices(g, u, load, &op->ntable);
+    op->table = matrices(g, u, axis->size, load[axis->id], &op->ntable);
     edit_before(c->edit, pos, op);
     x = shard_add_out(g, op, BF16, u->numel);
-    if (u->shard->size == 1) return x;
-    op = shard_collective(g, OP_reduce_scatter, u, arena_printf(g->arena, "qr%d", u->id), OPTIMIZER, TO_EXCHANGE_UPDATE,
-                          u->shard, x);
+    if (axis->size == 1) return x;
+    bool scatters = axis == u->shard;
+    op = shard_collective(g, scatters ? OP_reduce_scatter : OP_all_reduce, u, arena_printf(g->arena, "qr%d", u->id),
+                          OPTIMIZER, TO_EXCHANGE_UPDATE, axis, x);
     edit_before(c->edit, pos, op);
-    return shard_add_out(g, op, BF16, shard_slice(u));
+    return scatters ? shard_add_out(g, op, BF16, shard_slice(u)) : x;
 }
 
 /* The unit's update, its average, and the wire shard that follows from the new master. */
@@ -273,7 +275,7 @@ Value *shard_optimizer(Making *c) {
             bool whole = u->optimizer->rule->before;
             int pos = one ? (int)max64(use->last_grad, use->last_use) + 1 : end;
             if (stage == 0) x[k] = whole ? gathered(c, u, use->kept_grad, coefficient, pos) : use->kept_grad;
-            if (stage == 1 && whole) x[k] = orthogonal(c, u, x[k], load[u->shard->id], pos);
+            if (stage == 1 && whole) x[k] = orthogonal(c, u, x[k], load, pos);
             if (stage == 2) update(c, u, x[k], coefficient, pos);
         }
     if (scaler) edit_before(c->edit, end, shard_scale_update(g, coefficient));
