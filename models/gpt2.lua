@@ -10,7 +10,6 @@ local o = nn.options {
   moments = nn.choice("fp32", "bf16"), recompute = nn.choice("none", "selective", "full"),
   offload = nn.choice("none", "activations", "state"),
   reshard = true, prefetch = 1,
-  ema = 0.0,                                              -- decay of an average of the weights; 0: none
 }
 local preset = ({
   ["124m"] = { 12, 768, 12 }, ["350m"] = { 24, 1024, 16 }, ["774m"] = { 36, 1280, 20 }, ["1558m"] = { 48, 1600, 25 },
@@ -116,6 +115,5 @@ return nn.training {
     groups = { { match = { "*.bias", "*ln_*" }, weight_decay = 0 } },
   },
   schedule = optim.cosine { warmup = 700, total = 20000, min_ratio = 0.1 },
-  ema = o.ema > 0 and { decay = o.ema } or nil,
   clip_grad_norm = o.clip, accumulate = o.accumulate,
 }

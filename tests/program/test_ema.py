@@ -1,12 +1,12 @@
 """nn.training { ema }: the average beside torch's rule over the weights of each step, on 1, 2 and 4 ranks; under memory plans, after a resume, where a GradScaler
 skips steps; and what --ema validates, samples and exports.
 
-Relies on: harness.py, rows/ema.lua, models/gpt2.lua. Relied on by: run.py."""
+Relies on: harness.py, rows/ema.lua, rows/ema_tokens.lua. Relied on by: run.py."""
 import array
 import os
 import random
 
-from harness import ROOT, ROWS, build, check, command, corpus, floats, long, losses, microbatches, must, read_log, read_safetensors, run, same_run, scratch
+from harness import ROWS, build, check, command, corpus, floats, long, losses, microbatches, must, read_log, read_safetensors, run, same_run, scratch
 
 NET, GLOBAL, STEPS, DECAY = os.path.join(ROWS, "ema.lua"), 16, 5, 0.9
 
@@ -87,10 +87,9 @@ def test_a_skipped_step_leaves_it():
 
 def test_validation_sample_and_export_are_of_it():
     """The average's loss is that of its weights; validating it in between changes no bit of the training."""
-    small = dict(layers=1, dim=16, heads=2, vocab=256, batch=2, seq=16, ema=0.9)
-    binary, data, folder = build("gpt2.lua", world=2, **small), corpus(), scratch("ema-val")
+    binary, data, folder = build(os.path.join(ROWS, "ema_tokens.lua"), world=2), corpus(), scratch("ema-val")
     average, log = os.path.join(folder, "average.safetensors"), os.path.join(folder, "log.jsonl")
-    common = ["--data", data, "--seed", "3", "--lr", "1e-2", "--warmup", "0"]
+    common = ["--data", data, "--seed", "3"]
     validate = ["--val-data", data, "--eval-steps", "3"]
     out = must([binary, *common, *validate, "--steps", "6", "--eval-every", "2", "--ema", "--sample", "20", "--quiet", "--export", average, "--log", log])
     must([binary, *common, "--steps", "6", "--quiet", "--log", log + ".plain"])

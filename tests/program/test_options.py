@@ -42,7 +42,7 @@ TESTED = {
     "nn.training": {
         "model": "options.training", "batch": "options.training", "loss": "options.training", "optimizer": "options.optimizers", "schedule": "surface.schedules",
         "clip_grad_norm": "surface.clip_and_accumulate_are_built_in", "accumulate": "surface.accumulation_agrees_with_plain",
-        "grad_scaler": "options.scaler", "deterministic": "options.deterministic", "sample": "options.sample"},
+        "grad_scaler": "options.scaler", "deterministic": "options.deterministic", "sample": "options.sample", "ema": "ema.it_is_torchs_average"},
 }
 
 
