@@ -283,8 +283,9 @@ case("where", x=(4, 6), y=(4, 6), large=WIDE, lua="nn.where(nn.lt(x, y), x * x, 
 case("broadcast", x=(2, 3, 4), y=(4,), z=(3, 1), large={"x": (5, 30, 170), "y": (170,), "z": (30, 1)}, lua="x * y + z", torch=lambda x, y, z: x * y + z)
 # beside PyTorch's numbers in golden/functions.py
 case("exponentials", x=(4, 6), large=WIDE, lua="return nn.expm1(x), nn.exp2(x), nn.sinh(x), nn.cosh(x), nn.asinh(x), nn.erf(x), nn.erfc(x)")
-case("special", x=(4, 6), p=positive(4, 6), large={"x": (5, 77), "p": (5, 77)}, lua="return nn.erfinv(x * 0.3), nn.lgamma(p), nn.lgamma(x - 3.5), nn.digamma(p), nn.i0(x * 3)",
-     torch=lambda x, p: (T().erfinv(x * 0.3), T().lgamma(p), T().lgamma(x - 3.5), T().digamma(p), T().i0(x * 3)))
+case("special", x=(4, 6), p=positive(4, 6), large={"x": (5, 77), "p": (5, 77)},
+     lua="return nn.erfinv(nn.tanh(x) * 0.9), nn.lgamma(p), nn.lgamma(-p / (p + 1)), nn.digamma(p), nn.i0(x)",
+     torch=lambda x, p: (T().erfinv(x.tanh() * 0.9), T().lgamma(p), T().lgamma(-p / (p + 1)), T().digamma(p), T().i0(x)))
 case("angles", x=(4, 6), large=WIDE, lua="return nn.sin(x), nn.cos(x), nn.tan(x * 0.3), nn.atan(x)")
 case("logarithms", p=positive(4, 6), large=WIDE, lua="return nn.log1p(p), nn.log2(p), nn.log10(p), nn.acosh(p + 1)")
 case("arcs", p=positive(4, 6), large=WIDE, lua="p = p * 0.4\nreturn nn.asin(p), nn.acos(p), nn.atanh(p), nn.logit(p)")
