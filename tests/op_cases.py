@@ -212,6 +212,21 @@ def torch_cross_entropy(x, targets, smoothing=0, z_loss=0, softcap=0):
     return each.view(targets.shape) + z_loss * x.logsumexp(-1) ** 2 * (targets != -100)
 
 
+def waves(*shape):
+    """What WAVES of Lua are: numbers that are known without a parameter."""
+    import torch
+    return 2 * torch.arange(float(math.prod(shape))).sin().view(*shape)
+
+
+def torch_distillation(x, teacher, targets=None, temperature=1, alpha=0, reverse=False, softcap=0, teacher_softcap=0):
+    """The loss of each row, 0 where its target is ignored."""
+    cap = lambda v, c: c * (v / c).tanh() if c else v  # noqa: E731
+    x, teacher = cap(x, softcap), cap(teacher.to(x.dtype), teacher_softcap).detach()
+    p, q = (v.div(temperature).log_softmax(-1) for v in ((teacher, x) if not reverse else (x, teacher)))
+    each = (p.exp() * (p - q)).sum(-1) * temperature ** 2 * (1 - alpha)
+    return each if targets is None else (each + alpha * torch_cross_entropy(x, targets)) * (targets != -100)
+
+
 def stack(*rows):
     import torch
     return torch.stack(rows)
@@ -275,6 +290,9 @@ case("where", x=(4, 6), y=(4, 6), large=WIDE, lua="nn.where(nn.lt(x, y), x * x, 
 case("broadcast", x=(2, 3, 4), y=(4,), z=(3, 1), large={"x": (5, 30, 170), "y": (170,), "z": (30, 1)}, lua="x * y + z", torch=lambda x, y, z: x * y + z)
 # beside PyTorch's numbers in golden/functions.py
 case("exponentials", x=(4, 6), large=WIDE, lua="return nn.expm1(x), nn.exp2(x), nn.sinh(x), nn.cosh(x), nn.asinh(x), nn.erf(x), nn.erfc(x)")
+case("special", x=(4, 6), p=positive(4, 6), large={"x": (5, 77), "p": (5, 77)},
+     lua="return nn.erfinv(nn.tanh(x) * 0.9), nn.lgamma(p), nn.lgamma(-p / (p + 1)), nn.digamma(p), nn.i0(x)",
+     torch=lambda x, p: (T().erfinv(x.tanh() * 0.9), T().lgamma(p), T().lgamma(-p / (p + 1)), T().digamma(p), T().i0(x)))
 case("angles", x=(4, 6), large=WIDE, lua="return nn.sin(x), nn.cos(x), nn.tan(x * 0.3), nn.atan(x)")
 case("logarithms", p=positive(4, 6), large=WIDE, lua="return nn.log1p(p), nn.log2(p), nn.log10(p), nn.acosh(p + 1)")
 case("arcs", p=positive(4, 6), large=WIDE, lua="p = p * 0.4\nreturn nn.asin(p), nn.acos(p), nn.atanh(p), nn.logit(p)")
@@ -567,6 +585,20 @@ case("linear_cross_entropy_rows", x=(2, 8, 4), w=(16, 4), lua="nn.linear_cross_e
      torch=lambda x, w, targets: torch_cross_entropy(x @ w.T, targets))
 case("linear_cross_entropy_many", x=(2, 8, 4), w=(16, 4), lua="nn.linear_cross_entropy(x, w, nn.where(nn.lt(tokens, targets), targets, -100), { chunk = 1 })",
      torch=lambda x, w, tokens, targets: F().cross_entropy((x @ w.T).flatten(0, 1), T().where(tokens < targets, targets, -100).flatten().long()))
+WAVES = "2 * nn.reshape(nn.sin(nn.arange(nn.numel(%s), 'fp32')), %s.shape)"
+case("distillation", x=(2, 8, 16), large={"x": (2, 8, 1003)}, lua="nn.distillation(x, %s)" % (WAVES % ("x", "x")), torch=lambda x: torch_distillation(x, waves(*x.shape)).mean())
+case("distillation_warm", x=(2, 8, 16), large={"x": (2, 8, 1024)}, lua="nn.distillation(x, %s, { temperature = 2.5, targets = targets, alpha = 0.3 })" % (WAVES % ("x", "x")),
+     torch=lambda x, targets: torch_distillation(x, waves(*x.shape), targets, 2.5, 0.3).sum() / (targets != -100).sum())
+case("distillation_reverse", x=(2, 8, 16), large={"x": (2, 8, 1024)},
+     lua="nn.distillation(x, %s, { temperature = 2, reverse = true, softcap = 1.5, teacher_softcap = 3, reduction = 'none', targets = targets, alpha = 0.5 })" % (WAVES % ("x", "x")),
+     torch=lambda x, targets: torch_distillation(x, waves(*x.shape), targets, 2, 0.5, True, 1.5, 3))
+case("linear_distillation", x=(2, 8, 4), w=(16, 4), c=(16,),
+     lua="local t, v = %s, %s return nn.linear_distillation(x, w, t, v, { chunk = 5, bias = c, temperature = 2, alpha = 0.25, targets = nn.where(nn.lt(tokens, targets), targets, -100) })" % (
+         WAVES % ("x", "x"), WAVES % ("w", "w")),
+     torch=lambda x, w, c, tokens, targets: (lambda ids: torch_distillation(
+         F().linear(x, w, c), waves(*x.shape) @ waves(*w.shape).T, ids, 2, 0.25).sum() / (ids != -100).sum())(T().where(tokens < targets, targets, -100)))
+case("linear_distillation_rows", x=(2, 8, 4), w=(16, 4), lua="nn.linear_distillation(x, w, 2 * nn.reshape(nn.sin(nn.arange(256, 'fp32')), 2, 8, 16), nil, { chunk = 3, reduction = 'none' })",
+     torch=lambda x, w: torch_distillation(x @ w.T, waves(2, 8, 16)))
 case("log_probs", x=(2, 8, 16), large={"x": (2, 8, 1003)}, lua="nn.log_probs(x, targets)", torch=lambda x, targets: -torch_cross_entropy(x, targets))
 case("log_softmax", x=(2, 8, 16), large={"x": (2, 8, 1003)}, lua="nn.log_softmax(x)", torch=lambda x: x.log_softmax(-1))
 case("log_softmax_dim", x=(2, 8, 16), lua="nn.log_softmax(x, 1)", torch=lambda x: x.log_softmax(1))

@@ -286,10 +286,18 @@ static uint64_t mix_processor(uint64_t h) {
 
 /* Everything that the kernels' object depends on. */
 static const char *kernel_key(Build *b) {
-    enum { CPU = 4 };
-    static const char *const headers[] = {
-        "sc.h",         "schema/math.h",  "schema/fn.h", "sc_pointwise.h", /* the CPU's; for a GPU these too: */
-        "sc_kernels.h", "common/space.h", "cuda/cuda.h", "cuda/launch.cuh", "cuda/kernel.cuh", "cuda/pointwise.cuh"};
+    enum { CPU = 5 };
+    static const char *const headers[] = {"sc.h",
+                                          "schema/math.h",
+                                          "schema/special.h",
+                                          "schema/fn.h",
+                                          "sc_pointwise.h", /* the CPU's; for a GPU these too: */
+                                          "sc_kernels.h",
+                                          "common/space.h",
+                                          "cuda/cuda.h",
+                                          "cuda/launch.cuh",
+                                          "cuda/kernel.cuh",
+                                          "cuda/pointwise.cuh"};
     uint64_t h = 14695981039346656037u;
     Args args = kernel_command(b);
     for (int i = 0; i < args.n; i++) h = mix(h, args.at[i]);

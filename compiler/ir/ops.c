@@ -117,7 +117,7 @@ bool op_updates_any(const Op *op) {
 }
 
 int64_t op_index_limit(const Op *op, int operand) {
-    return op_slot_flags(op, operand) & INDICES ? op_info[op->kind].limit(op) : 0;
+    return op->in[operand] && op_slot_flags(op, operand) & INDICES ? op_info[op->kind].limit(op) : 0;
 }
 
 bool op_lends(const Op *op, int operand) {

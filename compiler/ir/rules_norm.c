@@ -148,6 +148,40 @@ void infer_cross_entropy_grads(Graph *g, Op *op) {
     rule_out(g, op, &op->cross_entropy_grads.losses, d, 1, x->shape);
 }
 
+/* ── distillation ────────────────────────────────────────────────────────────────────────────────────────────────── */
+void infer_distillation(Graph *g, Op *op) {
+    const Value *x = op->distillation.logits, *t = op->distillation.teacher, *c = op->distillation.targets;
+    const Value *total = op->distillation.total;
+    rule_need_float(g, op, x, "logits");
+    if (x->dims != 2 || !value_same_shape(x, t) || x->dtype != t->dtype)
+        rule_fail(g, op, "logits %s with a teacher's %s: both must be [N,V] and of one dtype", value_str(g->arena, x),
+                  value_str(g->arena, t));
+    if (c) rule_need_int32(g, op, c, "the targets");
+    if (c && (c->dims != 1 || c->shape[0] != x->shape[0]))
+        rule_fail(g, op, "logits %s with targets %s: they must be [N,V] and [N]", value_str(g->arena, x),
+                  value_str(g->arena, c));
+    if (total && (!dtype_float(total->dtype) || value_numel(total) != 1))
+        rule_fail(g, op, "a total %s: it must be one number, floating point", value_str(g->arena, total));
+    Dtype d = rule_stat_dtype(x->dtype);
+    rule_out(g, op, &op->distillation.loss, d, op->distillation.rows ? 1 : 0, x->shape);
+    rule_out(g, op, &op->distillation.stats, d, 2, (int64_t[2]){x->shape[0], SC_DISTILLED});
+}
+
+void grad_distillation(Builder *b, Op *op, OpParts *d) {
+    d->distillation.logits =
+        BUILD(b, distillation_grad, .g = d->distillation.loss, .logits = op->distillation.logits,
+              .teacher = op->distillation.teacher, .stats = op->distillation.stats, .targets = op->distillation.targets,
+              .total = op->distillation.total, .rows = op->distillation.rows, .reverse = op->distillation.reverse,
+              .ignore = op->distillation.ignore, .count = op->distillation.count, .heat = op->distillation.heat,
+              .hard = op->distillation.hard, .softcap = op->distillation.softcap,
+              .teacher_softcap = op->distillation.teacher_softcap)
+            ->distillation_grad.dlogits;
+}
+
+void infer_distillation_grad(Graph *g, Op *op) {
+    rule_out_like(g, op, &op->distillation_grad.dlogits, op->distillation_grad.logits);
+}
+
 /* ── batch norm ──────────────────────────────────────────────────────────────────────────────────────────────────── */
 static void need_running(Graph *g, const Op *op, const char *what, const Value *v, int64_t channels) {
     if (v->dims != 1 || v->shape[0] != channels || !dtype_float(v->dtype))

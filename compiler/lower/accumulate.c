@@ -9,7 +9,8 @@
 #include "lowering.h"
 
 static bool of_logits(const Op *op) {
-    return op && (op->kind == OP_cross_entropy_grads || op->kind == OP_cross_entropy_grad);
+    return op && (op->kind == OP_cross_entropy_grads || op->kind == OP_cross_entropy_grad ||
+                  op->kind == OP_distillation_grad);
 }
 
 /* Is op the weight's gradient of some logits, and nothing is done to its sums but the addition of c? Terms that are

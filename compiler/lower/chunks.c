@@ -1,8 +1,9 @@
 /* Chunks: where a loss is made chunk by chunk, each chunk's logits and loss stand just before their gradient, so that
  * the logits of one chunk alone are in memory. The order changes, and no bit. Relies on: autodiff, the hint `chunk` of
- * cross_entropy. Relied on by: epilogue_fusion (the loss and its gradient are neighbours).
+ * cross_entropy and distillation. Relied on by: epilogue_fusion (the loss and its gradient are neighbours).
  *
- * What is late: a chunk's loss; what the forward makes of it; and logits that nothing else of the forward reads. */
+ * What is late: a chunk's loss; what the forward makes of it; and logits, a teacher's too, that nothing else of the
+ * forward reads. */
 #include "lower.h"
 #include "lowering.h"
 
@@ -32,22 +33,34 @@ static bool serves_late(const Chunks *c, const Value *v) {
     return !v->state && !uses_is_result(c->uses, v);
 }
 
+static bool is_chunk(const Op *op) {
+    return (op->kind == OP_cross_entropy && op->cross_entropy.chunk) ||
+           (op->kind == OP_distillation && op->distillation.chunk);
+}
+
+/* The product that makes logits is late, and so are views and casts on the way. */
+static void mark_logits(Chunks *c, const Value *v) {
+    for (; v->def && serves_late(c, v); v = op_operand(v->def)) {
+        bool passes = op_is(v->def, T_VIEW | T_PRODUCT) || (op_is(v->def, T_POINTWISE) && v->def->nin == 1);
+        if (!passes || v->def->region) break;
+        c->late[uses_position(c->uses, v->def)] = true;
+        if (op_is(v->def, T_PRODUCT)) break;
+    }
+}
+
 static bool mark(Chunks *c) {
     bool any = false;
     for (int i = 0; i < c->p->ops.n; i++) {
         const Op *op = c->p->ops.at[i];
-        bool chunk = op->kind == OP_cross_entropy && op->cross_entropy.chunk && !op->region;
+        bool chunk = is_chunk(op) && !op->region;
         c->late[i] = op->phase == FORWARD && (chunk || reads_late(c, op));
         any |= chunk;
     }
     for (int i = c->p->ops.n - 1; i >= 0 && any; i--) {
         const Op *loss = c->p->ops.at[i];
-        if (!c->late[i] || loss->kind != OP_cross_entropy) continue;
-        for (const Value *v = loss->cross_entropy.logits; v->def && serves_late(c, v); v = op_operand(v->def)) {
-            if (!op_is(v->def, T_VIEW | T_PRODUCT) || v->def->region) break;
-            c->late[uses_position(c->uses, v->def)] = true;
-            if (op_is(v->def, T_PRODUCT)) break;
-        }
+        if (!c->late[i] || !is_chunk(loss)) continue;
+        mark_logits(c, OPERAND_OF(loss, logits));
+        if (loss->kind == OP_distillation) mark_logits(c, loss->distillation.teacher);
     }
     return any;
 }

@@ -30,6 +30,7 @@
     X(nn_matrices, "lua/nn/matrices.lua")                                                                              \
     X(nn_network, "lua/nn/network.lua")                                                                                \
     X(nn_shapes, "lua/nn/shapes.lua")                                                                                  \
+    X(nn_contractions, "lua/nn/contractions.lua")                                                                      \
     X(nn_layers, "lua/nn/layers.lua")                                                                                  \
     X(nn_attention, "lua/nn/attention.lua")                                                                            \
     X(nn_rope, "lua/nn/rope.lua")                                                                                      \

@@ -8,13 +8,14 @@ local nn, method = prim.nn, {}
 
 -- ── methods of tensors: x:name(...) is nn.name(x, ...) ───────────────────────────────────────────────────────────────
 
-for _, name in ipairs { "abs", "acos", "acosh", "add", "addcdiv", "addcmul", "adjoint", "all", "allclose", "amax", "amin", "aminmax", "any", "argmax", "argmin", "argsort",
-  "asin", "asinh", "atan", "atan2", "atanh", "bincount", "cast", "ceil", "chunk", "clamp", "clamp_max", "clamp_min", "clone", "cos", "cosh", "count_nonzero", "cummax", "cummin",
-  "cumprod", "cumsum", "deg2rad", "detach", "diag", "diag_embed", "diagflat", "diagonal", "diff", "dist", "div", "dsplit", "eq", "equal", "erf", "erfc", "exp", "exp2", "expand",
-  "expm1", "flatten", "flip", "fliplr", "flipud", "floor", "floor_divide", "fmax", "fmin", "fmod", "frac", "gather", "ge", "gt", "heaviside", "hsplit", "hypot", "index_add",
-  "index_select", "isclose", "isfinite", "isinf", "isnan", "isneginf", "isposinf", "kthvalue", "le", "lerp", "log", "log10", "log1p", "log2", "logaddexp", "logcumsumexp",
-  "logical_and", "logical_not", "logical_or", "logical_xor", "logit", "logsumexp", "lt", "masked_fill", "matmul", "max", "maximum", "mean", "median", "min", "minimum", "mode",
-  "movedim", "mul", "nan_to_num", "nanmean", "nansum", "narrow", "ne", "neg", "norm", "numel", "permute", "positive", "pow", "prelu", "prod", "quantile", "rad2deg",
+for _, name in ipairs { "abs", "acos", "acosh", "add", "addbmm", "addcdiv", "addcmul", "addmm", "addmv", "addr", "adjoint", "all", "allclose", "amax", "amin", "aminmax",
+  "any", "argmax", "argmin", "argsort", "asin", "asinh", "atan", "atan2", "atanh", "baddbmm", "bincount", "cast", "ceil", "chunk", "clamp", "clamp_max", "clamp_min",
+  "clone", "cos", "cosh", "count_nonzero", "cummax", "cummin", "cumprod", "cumsum", "deg2rad", "detach", "diag", "diag_embed", "diagflat", "diagonal", "diff", "digamma",
+  "dist", "div", "dsplit", "eq", "equal", "erf", "erfc", "erfinv", "exp", "exp2", "expand", "expm1", "flatten", "flip", "fliplr", "flipud", "floor", "floor_divide",
+  "fmax", "fmin", "fmod", "frac", "gather", "ge", "gt", "heaviside", "histc", "hsplit", "hypot", "i0", "index_add", "index_select", "isclose", "isfinite", "isinf",
+  "isnan", "isneginf", "isposinf", "kthvalue", "le", "lerp", "lgamma", "log", "log10", "log1p", "log2", "logaddexp", "logcumsumexp", "logical_and", "logical_not",
+  "logical_or", "logical_xor", "logit", "logsumexp", "lt", "masked_fill", "matmul", "max", "maximum", "mean", "median", "min", "minimum", "mode", "movedim", "msort",
+  "mul", "nan_to_num", "nanmean", "nanmedian", "nansum", "narrow", "ne", "neg", "norm", "numel", "permute", "positive", "pow", "prelu", "prod", "quantile", "rad2deg",
   "reciprocal", "relu", "remainder", "repeat_interleave", "reshape", "roll", "round", "rsqrt", "scatter_add", "select", "sigmoid", "sign", "sin", "sinc", "sinh", "slice",
   "softmax", "sort", "split", "sqrt", "square", "squeeze", "std", "sub", "sum", "t", "take", "take_along_dim", "tan", "tanh", "tensor_split", "tile", "topk", "trace",
   "transpose", "tril", "triu", "trunc", "unbind", "unflatten", "unsqueeze", "var", "view", "vsplit", "xlogy" } do

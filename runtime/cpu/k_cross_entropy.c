@@ -33,10 +33,6 @@ typedef struct {
         &(k)->logits, (k)->smoothing, (k)->z_loss, n, (real)(k)->softcap                                               \
     }
 
-static double count_of(const sc_task *task, const sc_tensor *total, int64_t slot) {
-    return total->p ? sc_get(total, 0) : (double)task->record->count[slot];
-}
-
 static bool is_class(const sc_tensor *x, int64_t target) {
     return target >= 0 && target < sc_cols(x);
 }
@@ -121,7 +117,7 @@ SC_FINISH(cross_entropy) {
         sums s = {(real)sc_get(&k->most, row), (real)sc_get(&k->rest, row), 0};
         sum += k->work.p ? ((real *)k->work.p)[row] : row_loss(&l, row, c, s);
     }
-    sc_set(&k->loss, 0, sum / count_of(task, &k->total, k->count));
+    sc_set(&k->loss, 0, sum / sc_count(task, &k->total, k->count));
 }
 
 static void grad_row(const losses *l, const sc_tensor *dx, int64_t row, int64_t target, sums s, double g) {
@@ -152,7 +148,7 @@ static void zero_row(const sc_tensor *dx, int64_t row) {
 }
 
 SC_KERNEL(cross_entropy_grad) {
-    losses l = LOSSES(k, k->rows ? 1 : count_of(task, &k->total, k->count));
+    losses l = LOSSES(k, k->rows ? 1 : sc_count(task, &k->total, k->count));
     sc_range mine = sc_share(task, sc_rows(l.x), 1);
     for (int64_t row = mine.begin; row < mine.end; row++) {
         int64_t c = sc_index(&k->targets, row);
@@ -166,7 +162,7 @@ SC_KERNEL(cross_entropy_grad) {
 
 /* dlogits may be where the logits are: a row's loss is taken before its gradient. */
 SC_KERNEL(cross_entropy_grads) {
-    losses l = LOSSES(k, count_of(task, &k->total, k->count));
+    losses l = LOSSES(k, sc_count(task, &k->total, k->count));
     double g = sc_get(&k->g, 0);
     sc_range mine = sc_share(task, sc_rows(l.x), 1);
     for (int64_t row = mine.begin; row < mine.end; row++) {
@@ -186,11 +182,12 @@ SC_FINISH(cross_entropy_grads) {
     int64_t rows = sc_numel(&k->losses);
     double sum = 0;
     for (int64_t row = 0; row < rows; row++) sum += sc_get(&k->losses, row);
-    sc_set(&k->loss, 0, sum / count_of(task, &k->total, k->count));
+    sc_set(&k->loss, 0, sum / sc_count(task, &k->total, k->count));
 }
 
 sc_kernel *sc_kernel_finish(sc_kernel *k) {
     if (k == sc_k_cross_entropy_grads) return sc_finish_cross_entropy_grads;
+    if (k == sc_k_distillation) return sc_finish_distillation;
     if (k == sc_k_layer_norm_grads) return sc_finish_layer_norm_grads;
     if (k == sc_k_rms_norm_grads) return sc_finish_rms_norm_grads;
     return k == sc_k_cross_entropy ? sc_finish_cross_entropy : NULL;

@@ -111,6 +111,11 @@ void sc_philox_512(uint32_t *to, int64_t n, uint64_t c, uint32_t a, uint32_t b, 
 /* Sine and cosine of angles (|x| < 1e9) in double, rounded to real. */
 void sc_chunk_sincos(const double *angle, real *sine, real *cosine, int64_t n);
 
+/* What a loss is divided by: `total`, where it is given, or a count of the record. */
+static inline double sc_count(const sc_task *task, const sc_tensor *total, int64_t slot) {
+    return total->p ? sc_get(total, 0) : (double)task->record->count[slot];
+}
+
 /* ── dropout: kept where the random word is at least p·2³², then scaled by 1/(1-p) ───────────────────────────────────
  */
 typedef struct {
@@ -133,6 +138,7 @@ void sc_copy_view(const sc_task *task, const sc_tensor *to, const sc_tensor *fro
     }                                                                                                                  \
     static void name##_finish(const sc_task *task, const sc_##name##_args *k)
 sc_kernel sc_finish_cross_entropy, sc_finish_cross_entropy_grads; /* k_cross_entropy.c */
+sc_kernel sc_finish_distillation;                                 /* k_distillation.c */
 sc_kernel sc_finish_layer_norm_grads, sc_finish_rms_norm_grads;   /* k_norm.c */
 
 /* y and rstd of one row of x by rms_norm (k_norm.c). */

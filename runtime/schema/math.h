@@ -1,5 +1,5 @@
 /* Element types, their conversions, and the functions that ops.def's expressions name, in type `real`.
- * Relies on: schema/fn.h, the C library (fma; libm in the fp64 test build).
+ * Relies on: schema/fn.h, schema/special.h (functions with loops), the C library (fma; libm in the fp64 test build).
  * Relied on by: kernels of both targets, generated NAME_kernels.
  *
  * Everything is branch-free so that the compiler vectorises it, and written in single IEEE operations (fma where fma is
@@ -791,5 +791,7 @@ SC_FN real sc_tan(real x) {
     return s / c;
 }
 #endif
+
+#include "special.h"
 
 #endif

@@ -70,6 +70,19 @@ typedef enum { SC_INITS(SC_ID) SC_N_INITS } sc_init;
     X(SC_PROPORTIONAL, "proportional")
 typedef enum { SC_ROPE_SCALINGS(SC_ID) SC_N_ROPE_SCALINGS } sc_rope_scaling;
 
+/* What distillation keeps of a row: the largest logit, and the sum of the powers of all beside it, of the student and
+ * of its teacher; how far they are apart; the sum that cross_entropy calls `rest`; the row's loss. */
+enum {
+    SC_DISTILLED_MOST,
+    SC_DISTILLED_SUM,
+    SC_DISTILLED_TEACHER_MOST,
+    SC_DISTILLED_TEACHER_SUM,
+    SC_DISTILLED_APART,
+    SC_DISTILLED_REST,
+    SC_DISTILLED_LOSS,
+    SC_DISTILLED
+};
+
 /* Most dimensions of a tensor, operands (and results) of an op, integers and floats among its attributes; pieces of a
  * split, wires of an extension, numbers of a custom op. */
 enum { SC_DIMS = 6, SC_OPERANDS = 16, SC_TENSORS = 2 * SC_OPERANDS + 1, SC_INTS = 12, SC_FLOATS = 7 };

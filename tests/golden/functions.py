@@ -78,6 +78,9 @@ def like(name, module, *names):
 for NAME in ("exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh asinh acosh atanh erf erfc tanh sigmoid floor ceil trunc round frac square reciprocal "
              "positive deg2rad rad2deg sinc abs neg sign isnan isfinite isinf isposinf isneginf logical_not logit nan_to_num").split():
     like(NAME, "T", "x")
+for NAME in "erfinv lgamma digamma i0".split():
+    row(NAME, "nn.%s(x)" % NAME, lambda x, n=NAME: getattr(T(), n)(x), [p for p in POINTS if p != -1e10] + [0.9999, -0.99999, 0.25, 0.3, -1e-6, -2.457, 30.5, -0.5772],
+        slack=1e-6 if NAME == "digamma" else 2e-7, skip=(-1.0, -2.0, -3.0, -50.0, -104.0, -MOST, -inf) if NAME == "digamma" else ())
 for NAME in "relu gelu silu mish logsigmoid hardsigmoid hardswish hardtanh relu6 leaky_relu elu celu selu softplus hardshrink softshrink softsign tanhshrink".split():
     like(NAME, "F", "x")
 for NAME in ("add sub mul div maximum minimum fmax fmin pow fmod remainder logaddexp xlogy hypot atan2 lt le gt ge eq ne logical_and logical_or logical_xor isclose").split():
@@ -124,6 +127,10 @@ row("std_mean", "select(2, nn.std_mean(x, 1))", lambda x: T().std_mean(x, 1)[1],
 row("prod_of_all", "nn.prod(x)", lambda x: x.prod(), FINE)
 row("prod_of_zeros", "nn.prod(x)", lambda x: x.prod(), [0.0, 2, 3, 4, 5])
 row("cumprod", "nn.cumprod(x, 1)", lambda x: x.cumprod(1), matrix([r for r in MATRIX if all(abs(v) < 100 for v in r)]))
+row("msort", "nn.msort(x)", lambda x: x.msort(), matrix([m for m in MATRIX if nan not in m][:5]))
+row("nanmedian", "(nn.nanmedian(x, 1))", lambda x: x.nanmedian(1)[0], matrix([[nan, 1, 2, 3], [3, 3.5, -3, 1], [nan, nan, 0, 5], [inf, nan, 1, -2]]))
+row("nanmedian_of_all", "nn.nanmedian(x)", lambda x: x.nanmedian(), [nan, 3.0, 1, 2, nan, 5])
+row("histc", "nn.histc(x, 5, -3, 2.5)", lambda x: T().histc(x.detach(), 5, -3, 2.5), FINE + [2.5, -3.0, 2.4999, 9.0, -3.1])
 row("diff", "nn.diff(x, 2, 1)", lambda x: x.diff(2, 1), matrix(MATRIX))
 for NAME, P in ("2", 2), ("1", 1), ("3", 3), ("0", 0), ("half", 0.5), ("inf", inf), ("minus_inf", -inf):
     row("norm_%s" % NAME, "nn.norm(x, %s, 1)" % str(P).replace("inf", "math.huge"), lambda x, p=P: T().norm(x, p, 1), matrix(FINITE if P == 0.5 else MATRIX))
@@ -168,6 +175,13 @@ row("margin_ranking_loss", 'nn.margin_ranking_loss(x, y, z, { margin = 0.5, redu
     PAIRS[0], PAIRS[1], [(1.0, -1.0)[i % 2] for i in range(len(PAIRS[0]))])
 row("cosine_embedding_loss", 'nn.cosine_embedding_loss(x, y, z, { margin = 0.2, reduction = "none" })',
     lambda x, y, z: F().cosine_embedding_loss(x, y, z.detach(), 0.2, reduction="none"), matrix(MATRIX), matrix(OTHER), [(1.0, -1.0)[i % 2] for i in range(len(MATRIX))], slack=1e-6)
+for NAME, GIVEN in ("", ""), ("_square", "p = 2, margin = 0.5, "):
+    row("multi_margin_loss" + NAME, 'nn.multi_margin_loss(x, nn.arange(18) - nn.arange(18) + 2, { %sreduction = "none" })' % GIVEN,
+        eval("lambda x: F().multi_margin_loss(x, T().full((18,), 2), %sreduction='none')" % GIVEN), matrix(MATRIX), ulps=8)
+row("multi_margin_loss_weight", "nn.multi_margin_loss(x, nn.arange(4), { weight = y, margin = 2 })", lambda x, y: F().multi_margin_loss(x, T().arange(4), weight=y.detach(), margin=2), matrix(OTHER[1:5]),
+    [1.0, 0.5, 2, 3])
+row("multilabel_margin_loss", 'nn.multilabel_margin_loss(x, nn.expand(nn.where(nn.lt(nn.arange(4), 2), 3 - nn.arange(4) * 2, nn.arange(4) - 3), x.shape), { reduction = "none" })',
+    lambda x: F().multilabel_margin_loss(x, T().tensor([[3, 1, -1, 0]] * len(x)), reduction="none"), matrix(FINITE[:9]), ulps=8)
 row("triplet_margin_loss", 'nn.triplet_margin_loss(x, y, z, { reduction = "none" })', lambda x, y, z: F().triplet_margin_loss(x, y, z, reduction="none"),
     matrix(MATRIX), matrix(OTHER), matrix(OTHER[::-1]))
 row("triplet_margin_loss_swap", "nn.triplet_margin_loss(x, y, z, { swap = true, p = 1, margin = 9 })", lambda x, y, z: F().triplet_margin_loss(x, y, z, 9, 1, swap=True),
@@ -218,6 +232,24 @@ row("masked_fill", "nn.masked_fill(x, nn.gt(x, 0), -1e4)", lambda x: x.masked_fi
 holds("bmm", "nn.bmm(x, y)", lambda x, y: T().bmm(x, y), (2, 3, 4), (2, 4, 2), narrow=2)
 holds("chain_matmul", "nn.chain_matmul(x, y, z)", lambda x, y, z: T().chain_matmul(x, y, z), (2, 3), (3, 4), (4, 2), narrow=32)
 holds("mv", "nn.mv(x, y)", lambda x, y: T().mv(x, y), (3, 4), (4,), narrow=2)
+holds("addmm", "nn.addmm(x, y, z)", lambda x, y, z: T().addmm(x, y, z), (4,), (3, 5), (5, 4), narrow=2)
+holds("addmm_scaled", "nn.addmm(x, y, z, { beta = 0.5, alpha = 2 })", lambda x, y, z: T().addmm(x, y, z, beta=0.5, alpha=2), (3, 4), (3, 5), (5, 4), narrow=2, slack=2e-2)
+holds("baddbmm", "nn.baddbmm(x, y, z)", lambda x, y, z: T().baddbmm(x, y, z), (2, 3, 2), (2, 3, 4), (2, 4, 2), narrow=2, slack=2e-2)
+holds("addbmm", "nn.addbmm(x, y, z, 2)", lambda x, y, z: T().addbmm(x, y, z, beta=2), (3, 2), (2, 3, 4), (2, 4, 2), narrow=2, slack=4e-2)
+holds("addmv", "nn.addmv(x, y, z)", lambda x, y, z: T().addmv(x, y, z), (3,), (3, 4), (4,), narrow=2, slack=2e-2)
+holds("addr", "nn.addr(x, y, z, 0, 3)", lambda x, y, z: T().addr(x, y, z, beta=0, alpha=3), (3, 4), (3,), (4,), narrow=2)
+holds("addr_both", "nn.addr(x, y, z)", lambda x, y, z: T().addr(x, y, z), (3, 4), (3,), (4,), narrow=2)
+for NAME, EQUATION, *SHAPES_ in (("matrices", "bij,bjk->bik", (2, 3, 4), (2, 4, 2)), ("swapped", "jib,kbj->bki", (4, 3, 2), (5, 2, 4)), ("implicit", "ba,cb", (2, 3), (4, 2)), ("rows", "ij,ij->i", (3, 4), (3, 4)),
+                                 ("all", "ij,ij->", (3, 4), (3, 4)), ("outer", "i,j->ji", (3,), (4,)), ("alone", "ijk->k", (2, 3, 4)), ("diagonal", "iij->ji", (3, 3, 2)), ("trace", "ii", (4, 4)),
+                                 ("dots", "...ij,jk->...ik", (2, 3, 2, 4), (4, 3)), ("dots_broadcast", "...i,...i->...", (2, 1, 4), (3, 4)), ("dots_summed", "...ij,...kj->ik", (2, 3, 4), (2, 5, 4)),
+                                 ("one", "ij,jk->ik", (3, 1), (4, 2)), ("lonely", "ij,kl->il", (2, 3), (4, 5)), ("three", "ij,jk,kl->il", (2, 3), (3, 4), (4, 2)), ("three_batched", "bi,bj,bij->b", (2, 3), (2, 4), (2, 3, 4)),
+                                 ("spaces", " b i , b j -> i j b ", (2, 3), (2, 4)), ("diagonal_of_two", "ii,ij->j", (3, 3), (3, 2))):
+    ARGUMENTS = ", ".join("xyz"[:len(SHAPES_)])
+    holds("einsum_" + NAME, "nn.einsum(%r, %s)" % (EQUATION, ARGUMENTS), eval("lambda %s: T().einsum(%r, %s)" % (ARGUMENTS, EQUATION, ARGUMENTS)), *SHAPES_, narrow=64, slack=1e-5)
+holds("tensordot", "nn.tensordot(x, y)", lambda x, y: T().tensordot(x, y), (2, 3, 4), (3, 4, 5), narrow=32, slack=1e-5)
+holds("tensordot_pairs", "nn.tensordot(x, y, { { 2, 0 }, { 0, 1 } })", lambda x, y: T().tensordot(x, y, ((2, 0), (0, 1))), (2, 3, 4), (4, 2, 5), narrow=32, slack=1e-5)
+holds("tensordot_outer", "nn.tensordot(x, y, 0)", lambda x, y: T().tensordot(x, y, 0), (2, 3), (4,))
+holds("kron_of_three", "nn.kron(x, y)", lambda x, y: T().kron(x, y), (2, 1, 3), (3, 2), narrow=2)
 holds("dot", "nn.dot(x, y)", lambda x, y: T().dot(x, y), (7,), (7,))
 holds("outer", "nn.outer(x, y)", lambda x, y: T().outer(x, y), (3,), (4,))
 holds("inner", "nn.inner(x, y)", lambda x, y: T().inner(x, y), (2, 3), (4, 3), narrow=2)
@@ -243,6 +275,12 @@ holds("conv1d", "nn.conv1d(x, y, z, 2, 1)", lambda x, y, z: F().conv1d(x, y, z, 
 holds("conv2d", "nn.conv2d(x, y, nil, { 1, 2 }, { 1, 0 }, { 2, 1 })", lambda x, y: F().conv2d(x, y, None, (1, 2), (1, 0), (2, 1)), (1, 2, 5, 6), (3, 2, 3, 2), slack=1e-5, narrow=32)
 holds("conv2d_groups", "nn.conv2d(x, y, z, 1, 1, 1, 2)", lambda x, y, z: F().conv2d(x, y, z, 1, 1, 1, 2), (1, 4, 4, 4), (6, 2, 3, 3), (6,), slack=1e-5, narrow=32)
 holds("conv3d", "nn.conv3d(x, y)", lambda x, y: F().conv3d(x, y), (1, 2, 3, 3, 4), (2, 2, 2, 2, 2), slack=1e-5, narrow=32)
+holds("fold", "nn.fold(x, { 5, 6 }, { 2, 3 }, { 2, 1 }, { 1, 0 }, { 1, 2 })", lambda x: F().fold(x, (5, 6), (2, 3), (2, 1), (1, 0), (1, 2)), (2, 12, 10))
+holds("fold_cut", "nn.fold(x, 5, 2, 1, 0, 2)", lambda x: F().fold(x, 5, 2, 1, 0, 2), (1, 8, 4))
+holds("conv_transpose1d", "nn.conv_transpose1d(x, y, z, 2, 1, 1)", lambda x, y, z: F().conv_transpose1d(x, y, z, 2, 1, 1), (2, 3, 4), (3, 2, 3), (2,), slack=1e-5, narrow=64)
+holds("conv_transpose2d", "nn.conv_transpose2d(x, y, nil, { 2, 1 }, { 1, 0 }, { 1, 0 }, 1, { 1, 2 })", lambda x, y: F().conv_transpose2d(x, y, None, (2, 1), (1, 0), (1, 0), 1, (1, 2)), (1, 2, 3, 4), (2, 3, 3, 2), slack=1e-5, narrow=64)
+holds("conv_transpose2d_groups", "nn.conv_transpose2d(x, y, z, 2, 0, 0, 2)", lambda x, y, z: F().conv_transpose2d(x, y, z, 2, 0, 0, 2), (2, 4, 2, 3), (4, 3, 2, 2), (6,), slack=1e-5, narrow=64)
+holds("conv_transpose3d", "nn.conv_transpose3d(x, y)", lambda x, y: F().conv_transpose3d(x, y), (1, 2, 2, 3, 2), (2, 2, 2, 2, 2), slack=1e-5, narrow=64)
 holds("unfold", "nn.unfold(x, { 2, 3 }, 1, 1, 2)", lambda x: F().unfold(x, (2, 3), 1, 1, 2), (2, 2, 4, 5))
 holds("pixel_shuffle", "nn.pixel_shuffle(x, 2)", lambda x: F().pixel_shuffle(x, 2), (2, 8, 2, 3))
 holds("pixel_unshuffle", "nn.pixel_unshuffle(x, 2)", lambda x: F().pixel_unshuffle(x, 2), (2, 2, 4, 6))

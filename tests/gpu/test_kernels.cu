@@ -227,9 +227,81 @@ static void cross_entropy_trial(int d, int64_t rows, int64_t cols, int kind, boo
     t.expect("dx", to, dx, 1e-3, 5e-6);
 }
 
+/* way: 1 the divergence the other way round, 2 with targets at a temperature, 4 of capped logits. */
+static void distillation_trial(int d, int64_t rows, int64_t cols, int way, int shift = 0) {
+    pool p;
+    bool reverse = way & 1, mixed = way & 2;
+    double heat = mixed ? 2.5 : 1, hard = mixed ? 0.25 : 0, cap = way & 4 ? 3 : 0;
+    tensor &x = p.random(d, {rows, cols}, {}, shift, 4), &t = p.random(d, {rows, cols}, {}, shift, 4);
+    tensor &target = p.integers({rows}, 0, cols), &loss = p.empty(FP32, {}), &g = p.random(FP32, {});
+    tensor &stats = p.empty(FP32, {rows, SC_DISTILLED}), &total = p.random(FP32, {});
+    sc_tensor targets = target.t;
+    if (!mixed) targets.p = NULL;
+    encode(INT32, in_image(target, 1), -100);
+    target.x[1] = -100;
+    encode(FP32, in_image(total, 0), 5);
+    total.x[0] = 5;
+    numbers sum(1), dx(x.x.size());
+    for (int64_t r = 0; r < rows; r++) {
+        const double *u = &x.x[r * cols], *v = &t.x[r * cols];
+        std::vector<double> s(cols);
+        double zs = 0, zt = 0, z = 0, apart = 0;
+        int64_t c = mixed ? (int64_t)target.x[r] : 0;
+        if (c < 0) continue;
+        for (int64_t i = 0; i < cols; i++) {
+            s[i] = cap > 0 ? cap * tanh(u[i] / cap) : u[i];
+            zs += exp(s[i] / heat), zt += exp(v[i] / heat), z += exp(s[i]);
+        }
+        for (int64_t i = 0; i < cols; i++) {
+            double a = s[i] / heat - log(zs), b = v[i] / heat - log(zt);
+            apart += reverse ? exp(a) * (a - b) : exp(b) * (b - a);
+        }
+        sum[0] += ((1 - hard) * heat * heat * apart + (mixed ? hard * (log(z) - s[c]) : 0)) / total.x[0];
+        for (int64_t i = 0; i < cols; i++) {
+            double a = s[i] / heat - log(zs), b = v[i] / heat - log(zt);
+            double y = heat * (1 - hard) * (reverse ? exp(a) * (a - b - apart) : exp(a) - exp(b));
+            if (mixed) y += hard * (exp(s[i]) / z - (i == c));
+            dx[r * cols + i] = y * (cap > 0 ? 1 - s[i] / cap * (s[i] / cap) : 1) * g.x[0] / total.x[0];
+        }
+    }
+    std::string shape = text_of(" %s[%lld,%lld] way %d%s", dtype_text(d), (long long)rows, (long long)cols, way, shift ? " shifted" : "");
+    {
+        trial t1("distillation" + shape, sc_distillation_args{.loss = loss.t,
+                                                              .stats = stats.t,
+                                                              .logits = x.t,
+                                                              .teacher = t.t,
+                                                              .targets = targets,
+                                                              .total = total.t,
+                                                              .reverse = reverse,
+                                                              .ignore = -100,
+                                                              .heat = heat,
+                                                              .hard = hard,
+                                                              .softcap = cap});
+        t1.run();
+        t1.expect("loss", loss, sum, 1, 4e-6);
+    }
+    trial t2("distillation_grad" + shape, sc_distillation_grad_args{.dlogits = t.t,
+                                                                    .g = g.t,
+                                                                    .logits = x.t,
+                                                                    .teacher = t.t,
+                                                                    .stats = stats.t,
+                                                                    .targets = targets,
+                                                                    .total = total.t,
+                                                                    .reverse = reverse,
+                                                                    .ignore = -100,
+                                                                    .heat = heat,
+                                                                    .hard = hard,
+                                                                    .softcap = cap});
+    t2.run();
+    t2.expect("dx", t, dx, 1e-3, 1e-5);
+}
+
 static void losses() {
-    if (!wanted("softmax cross_entropy")) return;
+    if (!wanted("softmax cross_entropy distillation")) return;
     for (int d : floats) {
+        for (int way = 0; way < 8; way++) distillation_trial(d, 5, way & 1 ? 50 : 1024, way);
+        distillation_trial(d, 3, 9000, 2);
+        distillation_trial(d, 3, 1024, 3, 1);
         for (const rows_case &c : row_cases) softmax_trial(d, c);
         cross_entropy_trial(d, 9, 50, 0, false);
         cross_entropy_trial(d, 13, 1000, 0, true);

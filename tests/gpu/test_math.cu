@@ -48,6 +48,7 @@ enum { STEP = 4099, COUNT = (1 << 20) - 256 }; /* 4099 * COUNT < 2^32, and some 
     F(atan, sc_atan(x), atan(v), 0.6, 0)                                                                               \
     F(erf, sc_erf(x), erf(v), 0.6, 0)                                                                                  \
     F(erfc, sc_erfc(x), erfc(v), 0.6, 0)                                                                               \
+    F(lgamma, sc_lgamma(x), lgamma(v), 0.6, 0)                                                                         \
     F(floor, sc_whole_below(x), floor(v), 0, 0)                                                                        \
     F(ceil, sc_whole_above(x), ceil(v), 0, 0)                                                                          \
     F(trunc, sc_whole_toward_zero(x), trunc(v), 0, 0)                                                                  \

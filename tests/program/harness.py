@@ -274,10 +274,10 @@ def places(plan, unit, along):
 
 
 def quick_cc():
-    """A C compiler that takes -O1 for -O3: kernels then compile in a quarter of the time, and slower ones do for models this small."""
+    """A C compiler that takes -O0 for -O3: kernels then compile in a tenth of the time, have the same bits, and do for models this small."""
     def make(path):
         with open(path, "w") as f:
-            f.write('#!/bin/sh\nfor a; do\n  shift\n  [ "$a" = -O3 ] && a=-O1\n  set -- "$@" "$a"\ndone\nexec %s "$@"\n' % (os.environ.get("CC") or "gcc"))
+            f.write('#!/bin/sh\nfor a; do\n  shift\n  [ "$a" = -O3 ] && a=-O0\n  set -- "$@" "$a"\ndone\nexec %s "$@"\n' % (os.environ.get("CC") or "gcc"))
         os.chmod(path, 0o755)
     return shared("quick-cc", make)
 

@@ -50,9 +50,9 @@ def fake_objects():
     return compiled("fake_cuda", jobs) + [f for d in ("host", "common", "page") for f in sorted(glob.glob(os.path.join(BUILD, "runtime", d, "*.o")))]
 
 
-def emulated(source):
+def emulated(source, level="-O1"):
     header = "mma.h" if "attention" in os.path.basename(source) else "kernel.h"
-    return ["g++", "-std=c++17", "-O1", "-w", "-I", os.path.join(ROOT, "runtime"), *headers(), "-include", os.path.join(ROOT, "tests/gpu/emulate", header), "-x", "c++", "-c", source]
+    return ["g++", "-std=c++17", level, "-w", "-I", os.path.join(ROOT, "runtime"), *headers(), "-include", os.path.join(ROOT, "tests/gpu/emulate", header), "-x", "c++", "-c", source]
 
 
 def emulated_objects():
@@ -103,7 +103,7 @@ def emit(model, world, options):
     folder = scratch("emitted")
     must([os.path.join(BUILD, "shardc"), "build", os.path.join(ROOT, "models", model), "--target", "cuda", "--world", str(world), "--redzone", "256", "--sources", *settings(options), "-o", os.path.join(folder, "net")])
     made = os.path.join(folder, "fake")
-    must([*emulated(os.path.join(folder, "net_kernels.cu")), "-o", os.path.join(folder, "kernels.o")])
+    must([*emulated(os.path.join(folder, "net_kernels.cu"), "-O0"), "-o", os.path.join(folder, "kernels.o")])
     return linked(made, [step(os.path.join(folder, "net.c"), made + ".o"), os.path.join(folder, "kernels.o")], ["k_matmul", "k_blas", "k_chunk", "blas_memory"], emulated_objects(), "g++")
 
 

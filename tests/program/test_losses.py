@@ -1,7 +1,7 @@
-"""Losses of large models: the examples models/preferences.lua and models/contrastive.lua, the head fused with its loss, and means over
-targets that the host does not have.
+"""Losses of large models: the examples models/preferences.lua, contrastive.lua and distillation.lua, the head fused with its loss, and means
+over targets that the host does not have.
 
-Relies on: harness.py, models/preferences.lua, models/contrastive.lua. Relied on by: run.py."""
+Relies on: harness.py, models/preferences.lua, models/contrastive.lua, models/distillation.lua. Relied on by: run.py."""
 import array
 import math
 import os
@@ -9,7 +9,7 @@ import random
 
 from harness import ROOT, build, check, close, corpus, planned, run, same_run, scratch, steps, write_safetensors
 
-PREFERENCES, CONTRASTIVE = (os.path.join(ROOT, "models", n) for n in ("preferences.lua", "contrastive.lua"))
+PREFERENCES, CONTRASTIVE, DISTILLATION = (os.path.join(ROOT, "models", n) for n in ("preferences.lua", "contrastive.lua", "distillation.lua"))
 BATCH, ANSWERS, SEQ, PROMPT = 2, 2, 32, 12
 
 
@@ -127,3 +127,52 @@ def test_head_fused_with_its_loss():
     for how in ("chunks", "rows"):
         chunks = planned(model, 1, head=how, chunk=512, **size)["peak"]["bytes"]
         check(chunks < whole - logits // 2, "%s: %d bytes, whole: %d, of which logits are %d" % (how, chunks, whole, logits))
+
+
+def test_distillation_in_chunks():
+    """The numbers of whole logits, on two ranks, and a chunk's logits of each in memory instead of all."""
+    got = {}
+    for how in ("whole", "chunks"):
+        for reverse in (False, True):
+            binary, args = build(DISTILLATION, world=2, head=how, reverse=reverse, chunk=50), ("--data", corpus(), "--steps", "4")
+            log, trained = run(binary, *args)
+            same_run((log, trained), run(binary, *args, "--poison", "--interleave", "7"), how + ", poisoned")
+            got[how, reverse] = [s["loss"] for s in steps(log)] + [s["grad_norm"] for s in steps(log)]
+    for reverse in (False, True):
+        close(got["chunks", reverse], got["whole", reverse], 2e-6, "chunks, reverse %s" % reverse)
+    check(abs(got["whole", True][0] - got["whole", False][0]) > 1e-4, "the divergence is the same both ways")
+    size = dict(batch=8, seq=512, vocab=4096, precision="bf16", chunk=512)
+    logits, whole = 8 * 512 * 4096 * 2, planned(DISTILLATION, 1, head="whole", **size)["peak"]["bytes"]
+    chunks = planned(DISTILLATION, 1, **size)["peak"]["bytes"]
+    check(chunks < whole - 2 * logits * 3 // 4, "%d bytes, whole: %d, of which the logits of each are %d" % (chunks, whole, logits))
+    return "peak %d bytes, with whole logits %d" % (chunks, whole)
+
+
+COMPUTED = """local nn, optim = require "nn", require "optim"
+local o = nn.options { batch = 4, loss = nn.choice("cross_entropy", "chunks", "weighted", "nll") }
+local model = nn.module "Net"
+model.embed, model.head = nn.Embedding(256, 24), nn.Linear(24, 256, { bias = false })
+function model:forward(tokens) return self.embed(tokens) end
+return nn.training {
+  model = model,
+  batch = { tokens = nn.input("int32", { o.batch, 16 }, { from = "tokens" }), targets = nn.input("int32", { o.batch, 16 }, { from = "tokens", shift = 1 }) },
+  loss = function(m, b)
+    local x, targets = m(b.tokens), nn.where(nn.lt(b.targets, b.tokens), b.targets, -100)
+    if o.loss == "chunks" then return nn.linear_cross_entropy(x, m.head.weight, targets, { chunk = 10 }) end
+    local logits = m.head(x)
+    if o.loss == "nll" then return nn.nll_loss(nn.log_softmax(logits, -1), targets) end
+    return nn.cross_entropy(logits, targets, { weight = o.loss == "weighted" and nn.arange(256, "fp32") / 100 + 0.1 or nil })
+  end,
+  optimizer = optim.SGD { lr = 0.5 },
+}
+"""
+
+
+def test_means_of_computed_targets():
+    """Two ranks, whose numbers of computed targets differ, have the means of one with the whole batch."""
+    path = os.path.join(scratch("computed"), "computed.lua")
+    with open(path, "w") as f:
+        f.write(COMPUTED)
+    for loss in ("cross_entropy", "chunks", "weighted", "nll"):
+        got = [[s["loss"] for s in steps(run(build(path, world=w, batch=8 // w, loss=loss), "--data", corpus(), "--steps", "4")[0])] for w in (1, 2)]
+        close(got[1], got[0], 2e-6, loss)

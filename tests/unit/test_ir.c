@@ -412,9 +412,10 @@ Test(ir, optimizers_fit_their_ops) {
 }
 
 /* ── gradient rules: each gives each operand its shape and dtype ────────────────────────────────────────────────── */
-/* Every operand of floating point has a gradient, but a state has none. */
+/* Every operand of floating point has a gradient, but a state and a teacher have none. */
 static bool wants_gradient(const Op *op, int operand) {
     const Value *v = op->in[operand];
+    if (op->kind == OP_distillation && operand == SLOT(distillation, teacher)) return false;
     return v && dtype_float(v->dtype) && !op_updates(op, operand) && (op->kind != OP_scale || v != op->scale.scaler);
 }
 
@@ -527,6 +528,9 @@ static void try_network(Dtype d) {
     try_grad(BUILD(b, rope, .x = q, .theta = 10000));
     Value *logits = val(d, SHAPE(16, 50)), *targets = val(INT32, SHAPE(16));
     try_grad(BUILD(b, cross_entropy, .logits = logits, .targets = targets, .ignore = -100));
+    try_grad(BUILD(b, distillation, .logits = logits, .teacher = val(d, SHAPE(16, 50)), .targets = targets, .heat = 2,
+                   .hard = 0.5));
+    try_grad(BUILD(b, distillation, .logits = logits, .teacher = val(d, SHAPE(16, 50)), .heat = 1));
     Value *c = val(d, SHAPE(8)), *running = val(FP32, SHAPE(8));
     try_grad(BUILD(b, batch_norm, .x = x, .w = c, .b = c, .running_mean = running, .running_var = running,
                    .training = true, .eps = 1e-5, .momentum = 0.1));
@@ -671,6 +675,14 @@ SITUATION(loss_shapes, BUILD(b, cross_entropy, .logits = val(FP32, SHAPE(2, 3)),
 SITUATION(loss_total, BUILD(b, cross_entropy, .logits = val(FP32, SHAPE(2, 3)), .targets = val(INT32, SHAPE(2)),
                             .total = val(FP32, SHAPE(2))))
 SITUATION(loss_targets, BUILD(b, cross_entropy, .logits = val(FP32, SHAPE(2, 3)), .targets = val(FP32, SHAPE(2))))
+SITUATION(teacher_shapes,
+          BUILD(b, distillation, .logits = val(FP32, SHAPE(2, 3)), .teacher = val(FP32, SHAPE(2, 4)), .heat = 1))
+SITUATION(teacher_dtype,
+          BUILD(b, distillation, .logits = val(FP32, SHAPE(2, 3)), .teacher = val(BF16, SHAPE(2, 3)), .heat = 1))
+SITUATION(teacher_targets, BUILD(b, distillation, .logits = val(FP32, SHAPE(2, 3)), .teacher = val(FP32, SHAPE(2, 3)),
+                                 .targets = val(INT32, SHAPE(3)), .heat = 1))
+SITUATION(teacher_total, BUILD(b, distillation, .logits = val(FP32, SHAPE(2, 3)), .teacher = val(FP32, SHAPE(2, 3)),
+                               .total = val(FP32, SHAPE(2)), .heat = 1))
 SITUATION(rope_dims, BUILD(b, rope, .x = val(FP32, SHAPE(2, 3)), .theta = 1e4))
 SITUATION(rope_odd, BUILD(b, rope, .x = val(FP32, SHAPE(2, 3, 4, 5)), .theta = 1e4))
 SITUATION(rope_wide, BUILD(b, rope, .x = val(FP32, SHAPE(2, 3, 4, 6)), .width = 8, .theta = 1e4))
@@ -822,6 +834,10 @@ Test(ir, rules_say_what_is_wrong) {
         {loss_shapes, "logits fp32[2,3] with targets int32[3]: they must be [N,V] and [N]"},
         {loss_total, "a total fp32[2]: it must be one number, floating point"},
         {loss_targets, "the targets fp32[2] must be int32"},
+        {teacher_shapes, "logits fp32[2,3] with a teacher's fp32[2,4]: both must be [N,V] and of one dtype"},
+        {teacher_dtype, "logits fp32[2,3] with a teacher's bf16[2,3]: both must be [N,V] and of one dtype"},
+        {teacher_targets, "logits fp32[2,3] with targets int32[3]: they must be [N,V] and [N]"},
+        {teacher_total, "a total fp32[2]: it must be one number, floating point"},
         {rope_dims, "must have 4 dims"},
         {rope_odd, "the width 5 that turns must be even, and at most the head size 5"},
         {rope_wide, "the width 8 that turns must be even, and at most the head size 6"},

@@ -386,6 +386,64 @@ Test(kernels, cross_entropy) {
     }
 }
 
+/* Both divergences, with and without targets, beside sums in double; the gradient where the teacher's logits lie. */
+Test(kernels, distillation) {
+    enum { ROWS = 9, COLS = 1500 };
+    FOR_DTYPES for (int way = 0; way < 4; way++) {
+        bool reverse = way & 1, mixed = way & 2;
+        double heat = mixed ? 2.5 : 1, hard = mixed ? 0.25 : 0, cap = reverse ? 3 : 0;
+        sc_tensor x = filled(tensor(d, 2, LIST(ROWS, COLS), LIST(COLS + 3, 1)), 12, 5),
+                  t = filled(T_(d, ROWS, COLS), 7, 5);
+        sc_tensor target = integers(T_(INT32, ROWS), 0, COLS), g = filled(T_(SC_REAL, 1), 0, 0.5),
+                  loss = T_(SC_REAL, 1);
+        sc_tensor stats = T_(SC_REAL, ROWS, SC_DISTILLED), dx = T_(d, ROWS, COLS);
+        ((int32_t *)target.p)[4] = -100;
+        if (!mixed) target.p = NULL;
+        put(&t, 3, -INFINITY); /* a class that the teacher leaves out */
+        if (reverse) put(&t, 3, -40);
+        run(distillation, .loss = loss, .stats = stats, .logits = x, .teacher = t, .targets = target, .ignore = -100,
+            .count = FIVE, .heat = heat, .hard = hard, .reverse = reverse, .softcap = cap);
+        sc_distillation_grad_args grad = {.dlogits = dx,
+                                          .g = g,
+                                          .logits = x,
+                                          .teacher = t,
+                                          .stats = stats,
+                                          .targets = target,
+                                          .ignore = -100,
+                                          .count = FIVE,
+                                          .heat = heat,
+                                          .hard = hard,
+                                          .reverse = reverse,
+                                          .softcap = cap};
+        run_args(distillation_grad, &grad);
+        double sum = 0;
+        for (int64_t r = 0; r < ROWS; r++) {
+            int c = mixed ? int_at(&target, r) : 0;
+            double s[COLS], zs = 0, zt = 0, z = 0, apart = 0;
+            for (int64_t i = 0; i < COLS; i++) {
+                s[i] = cap > 0 ? cap * tanh(val(&x, r * COLS + i) / cap) : val(&x, r * COLS + i);
+                zs += exp(s[i] / heat), zt += exp(val(&t, r * COLS + i) / heat), z += exp(s[i]);
+            }
+            for (int64_t i = 0; i < COLS; i++) {
+                double p = exp(s[i] / heat) / zs, q = exp(val(&t, r * COLS + i) / heat) / zt;
+                apart += reverse ? p * log(p / q) : q > 0 ? q * log(q / p) : 0;
+            }
+            if (c >= 0) sum += (1 - hard) * heat * heat * apart + (mixed ? hard * (log(z) - s[c]) : 0);
+            for (int64_t i = 0; i < COLS; i++) {
+                double p = exp(s[i] / heat) / zs, q = exp(val(&t, r * COLS + i) / heat) / zt;
+                double dp = heat * (1 - hard) * (reverse ? p * (log(p / q) - apart) : p - q);
+                if (mixed) dp += hard * (exp(s[i]) / z - (i == c));
+                if (cap > 0) dp *= 1 - s[i] / cap * (s[i] / cap);
+                near(&dx, r * COLS + i, c < 0 ? 0 : dp * 0.1, 1e-3, "grad");
+            }
+        }
+        near(&loss, 0, sum / 5, 1, "loss");
+        grad.dlogits = t; /* in place */
+        run_args(distillation_grad, &grad);
+        for (int64_t i = 0; i < ROWS * COLS; i++) same(&t, i, val(&dx, i));
+    }
+}
+
 /* Losses and gradients to a few ulp of their own, however small they are or large the logits: nothing is rounded before
  * it is subtracted. The sums of powers are exact in double. */
 Test(kernels, cross_entropy_of_small_losses_and_large_logits) {

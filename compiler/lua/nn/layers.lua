@@ -321,6 +321,86 @@ function nn.conv3d(x, weight, bias, stride, padding, dilation, groups)
   return convolution(3, x, weight, bias, stride, padding, dilation, groups)
 end
 
+-- ── sums of windows ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+-- The sums that windows of an image make: rows [places,windows,N,C] go where each place of each window lies in [N,C,...] of
+-- `size` after the padding is cut off. They are added up in fp32, window by window. count: of windows, along each dimension.
+local function summed_windows(rows, n, kernel, count, size, stride, padding, dilation)
+  local whole, wide, total, index = {}, 1, 1, 0
+  for i = 1, n do
+    whole[i] = math.max(size[i] + 2 * padding[i], (count[i] - 1) * stride[i] + dilation[i] * (kernel[i] - 1) + 1)
+    total = total * whole[i]
+  end
+  local batch, channels = rows:size(-2), rows:size(-1)
+  for i = n, 1, -1 do
+    local places_shape, windows_shape = {}, {}
+    for d = 1, 2 * n do
+      places_shape[d], windows_shape[d] = d == i and kernel[i] or 1, d == n + i and count[i] or 1
+    end
+    local at = nn.reshape(nn.arange(kernel[i]) * dilation[i], places_shape) + nn.reshape(nn.arange(count[i]) * stride[i], windows_shape)
+    index, wide = at * wide + index, wide * whole[i]
+  end
+  local y = nn.index_add(nn.zeros({ total, batch * channels }), 0, nn.reshape(index, -1), nn.reshape(rows, -1, batch * channels))
+  table.move({ batch, channels }, 1, 2, n + 1, whole)
+  y = nn.movedim(nn.reshape(y, whole), { -2, -1 }, { 0, 1 })
+  for i = 1, n do y = nn.slice(y, i + 1, padding[i], padding[i] + size[i]) end
+  return y
+end
+
+-- The sums of patches x [N, C · size of the kernel, number of patches], as nn.unfold makes them, in an image [N,C,H,W] of
+-- output_size. dilation: 1, padding: 0, stride: 1.
+function nn.fold(x, output_size, kernel_size, dilation, padding, stride)
+  local size, kernel = for_each("fold", "output_size", output_size, 2), for_each("fold", "kernel_size", kernel_size, 2)
+  local apart, pad, step = for_each("fold", "dilation", dilation, 2, 1), for_each("fold", "padding", padding, 2, 0), for_each("fold", "stride", stride, 2, 1)
+  local count = {}
+  for i = 1, 2 do count[i] = (size[i] + 2 * pad[i] - apart[i] * (kernel[i] - 1) - 1) // step[i] + 1 end
+  local each = kernel[1] * kernel[2]
+  if need_tensor("fold", x).ndim ~= 3 or x:size(1) % each ~= 0 or x:size(2) ~= count[1] * count[2] then
+    fail(nil, "fold: x %s must be [N, C · %d, %d]: the windows of an image of %d by %d", tostring(x), each, count[1] * count[2], size[1], size[2])
+  end
+  return in_fp32(function(a)
+    local rows = nn.permute(nn.unflatten(a, 1, { x:size(1) // each, each }), 2, 3, 0, 1)
+    return summed_windows(rows, 2, kernel, count, size, step, pad, apart)
+  end, x)
+end
+
+local function transposed_convolution(n, x, weight, bias, stride, padding, output_padding, groups, dilation)
+  local what = "conv_transpose" .. n .. "d"
+  local step, pad, apart = for_each(what, "stride", stride, n, 1), for_each(what, "padding", padding, n, 0), for_each(what, "dilation", dilation, n, 1)
+  local more, g = for_each(what, "output_padding", output_padding, n, 0), need_size(what, "groups", groups or 1)
+  if need_tensor(what, x).ndim ~= n + 2 or need_tensor(what, weight).ndim ~= n + 2 or x:size(1) ~= weight:size(0) or x:size(1) % g ~= 0 then
+    fail(nil, "%s: x %s must be [N,C,...] with the C channels of the weight %s, [C, out / %d, kernel...]", what, tostring(x), tostring(weight), g)
+  end
+  local kernel, count, size, places_of, results = {}, {}, {}, 1, {}
+  for i = 1, n do
+    kernel[i], count[i] = weight.shape[i + 2], x.shape[i + 2]
+    size[i], places_of = (count[i] - 1) * step[i] - 2 * pad[i] + apart[i] * (kernel[i] - 1) + more[i] + 1, places_of * kernel[i]
+  end
+  local each, out = x:size(1) // g, weight:size(1)
+  for i = 1, g do
+    local function own(v, k) return g == 1 and v or nn.slice(v, k, (i - 1) * each, i * each) end
+    local rows = nn.permute(nn.flatten(own(x, 1), 2), 2, 0, 1) -- [windows,N,C]
+    local products = nn.unflatten(nn.matmul(rows, nn.reshape(own(weight, 0), each, -1)), -1, { out, places_of })
+    results[i] = in_fp32(function(a, b)
+      local y = summed_windows(nn.permute(a, 3, 0, 1, 2), n, kernel, count, size, step, pad, apart)
+      return b and y + for_channels(y, b) or y
+    end, products, bias and nn.slice(bias, 0, (i - 1) * out, i * out))
+  end
+  return prim.join(results, 1)
+end
+
+-- The transposed convolution of x [N,C,...] with weight [C, out / groups, kernel...] plus bias [out], which may be nil: each
+-- element times the weight, and the sums of what overlaps. stride: 1, padding: 0, output_padding: 0, groups: 1, dilation: 1.
+function nn.conv_transpose1d(x, weight, bias, stride, padding, output_padding, groups, dilation)
+  return transposed_convolution(1, x, weight, bias, stride, padding, output_padding, groups, dilation)
+end
+function nn.conv_transpose2d(x, weight, bias, stride, padding, output_padding, groups, dilation)
+  return transposed_convolution(2, x, weight, bias, stride, padding, output_padding, groups, dilation)
+end
+function nn.conv_transpose3d(x, weight, bias, stride, padding, output_padding, groups, dilation)
+  return transposed_convolution(3, x, weight, bias, stride, padding, output_padding, groups, dilation)
+end
+
 -- ── pixels ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 -- x [..., C r², H, W] as [..., C, H r, W r], and back; x [N, C, ...] with its channels, in `groups`, taken in turns.
@@ -381,3 +461,6 @@ function nn.interpolate(x, options)
     return a
   end, x)
 end
+
+-- nn.interpolate of an image to another size, as torch.nn.functional.upsample.
+nn.upsample = nn.interpolate

@@ -176,3 +176,38 @@ function nn.triplet_margin_loss(anchor, positive, negative, options)
   return nn.triplet_margin_with_distance_loss(anchor, positive, negative,
     { reduction = o.reduction, margin = o.margin, swap = o.swap, distance_function = d })
 end
+
+-- x where it is above 0, else 0; also of NaN.
+local function above_zero(x) return nn.where(nn.gt(x, 0), x, 0) end
+
+-- Of scores x [...,C] and the number of the right class, int32 [...]: the sum over the other classes of max(0, margin -
+-- x[y] + x)^p, over C. p is 1 (the default) or 2; margin: 1; weight: of each right class, [C].
+function nn.multi_margin_loss(x, y, options)
+  local o = read("nn.multi_margin_loss", "reduction p margin weight", options, { p = 1, margin = 1 })
+  if o.p ~= 1 and o.p ~= 2 then fail(nil, "multi_margin_loss: p must be 1 or 2, not %s", describe(o.p)) end
+  local right = nn.unsqueeze(prim.need_index("multi_margin_loss", y), -1)
+  return loss("multi_margin_loss", o, function(a)
+    local above = above_zero(o.margin - (nn.gather(a, -1, right) - a))
+    if o.p == 2 then above = above * above end
+    if o.weight then above = above * nn.gather(nn.expand(nn.cast(o.weight, a), a.shape), -1, right) end
+    return nn.sum(nn.where(nn.eq(right, nn.arange(a:size(-1))), 0, above), -1) / a:size(-1)
+  end, x)
+end
+
+-- Of scores x [...,C] and the numbers of the right classes, int32 [...,C], which end with the first negative one: the sum
+-- over pairs of a right class and another of max(0, 1 - x[right] + x[other]), over C.
+function nn.multilabel_margin_loss(x, y, options)
+  local o = read("nn.multilabel_margin_loss", "reduction", options, {})
+  if not prim.same_sizes(need_tensor("multilabel_margin_loss", x).shape, prim.need_index("multilabel_margin_loss", y).shape) then
+    fail(nil, "multilabel_margin_loss: %s and %s must be of one shape", tostring(x), tostring(y))
+  end
+  local counts = nn.eq(nn.cumsum(nn.cast(nn.lt(y, 0), "int32"), -1), 0)
+  local right = nn.where(counts, y, 0)
+  return loss("multilabel_margin_loss", o, function(a)
+    local classes = a:size(-1)
+    local hit = nn.logical_and(nn.unsqueeze(counts, -1), nn.eq(nn.unsqueeze(right, -1), nn.arange(classes)))
+    local others = nn.eq(nn.amax(nn.cast(hit, "int32"), -2, true), 0)
+    local above = above_zero(1 - (nn.unsqueeze(nn.gather(a, -1, right), -1) - nn.unsqueeze(a, -2)))
+    return nn.sum(nn.where(nn.logical_and(nn.unsqueeze(counts, -1), others), above, 0), { -2, -1 }) / classes
+  end, x)
+end

@@ -55,15 +55,6 @@ end
 -- a [...,m,k] · b [k,n] or [...,k,n], as torch.matmul: [...,m,n]. Leading dimensions broadcast; vectors are refused.
 function nn.matmul(a, b) return product(a, b) end
 
--- bias [n] + a [...,m,k] · b [k,n], rounded once, as torch.addmm: [...,m,n].
-function nn.addmm(bias, a, b)
-  local y = need_tensor("addmm", bias)
-  if need_tensor("addmm", b).ndim ~= 2 or bias.ndim ~= 1 or size_of(bias, 0) ~= size_of(b, 1) then
-    fail(nil, "addmm: the bias %s must be [n] for a matrix [k,n], which is %s", tostring(bias), tostring(b))
-  end
-  return product(a, b, y)
-end
-
 -- x [...,in] · Wᵀ + bias with the weight W [out,in], as torch.nn.functional.linear: [...,out]. bias [out] may be nil.
 function nn.linear(x, weight, bias)
   need_tensor("linear", x)
@@ -98,6 +89,49 @@ function nn.inner(a, b)
   return product(a, nn.transpose(b, -2, -1))
 end
 function nn.kron(a, b)
-  local n, m, k, l = a:size(0), a:size(1), b:size(0), b:size(1)
-  return nn.reshape(nn.reshape(a, n, 1, m, 1) * nn.reshape(b, 1, k, 1, l), n * k, m * l)
+  local n = math.max(need_tensor("kron", a).ndim, need_tensor("kron", b).ndim)
+  local left, right, out = {}, {}, {}
+  if n > 3 then fail(nil, "kron: %s and %s; at most 3 dimensions are possible here", tostring(a), tostring(b)) end
+  for d = 1, n do
+    local i, j = d - n + a.ndim, d - n + b.ndim
+    local k, l = i > 0 and a.shape[i] or 1, j > 0 and b.shape[j] or 1
+    left[2 * d - 1], left[2 * d], right[2 * d - 1], right[2 * d], out[d] = k, 1, 1, l, k * l
+  end
+  return nn.reshape(nn.reshape(a, left) * nn.reshape(b, right), out)
+end
+
+-- ── products that are added to something ─────────────────────────────────────────────────────────────────────────────
+
+-- beta x + alpha y, of a product y.
+local function added(what, x, y, beta, alpha)
+  local b, a = prim.take_options(what, "beta alpha", { 1, 1 }, beta, alpha)
+  need_tensor(what, x)
+  if a == 1 and b == 1 then return x + y end
+  return prim.in_fp32(function(u, v) return b == 0 and v * a or u * b + v * a end, x, y)
+end
+
+-- beta x + alpha a · b, as torch.NAME: of matrices; batches of them, whose products baddbmm keeps apart and addbmm adds up;
+-- a matrix and a vector; the products of all elements of two vectors. beta and alpha are 1; where beta is 0, x does not
+-- count. Where both are 1, addmm with x [n] is rounded once, and a may have more dimensions.
+function nn.addmm(x, a, b, beta, alpha)
+  if beta == nil and alpha == nil and need_tensor("addmm", x).ndim == 1 and need_tensor("addmm", b).ndim == 2 and size_of(x, 0) == size_of(b, 1) then
+    return product(a, b, x)
+  end
+  return added("nn.addmm", x, product(a, b), beta, alpha)
+end
+function nn.baddbmm(x, a, b, beta, alpha) return added("nn.baddbmm", x, product(a, b), beta, alpha) end
+function nn.addbmm(x, a, b, beta, alpha)
+  if need_tensor("addbmm", a).ndim ~= 3 or need_tensor("addbmm", b).ndim ~= 3 then
+    fail(nil, "addbmm: %s and %s must be batches of matrices, [b,n,m] and [b,m,p]", tostring(a), tostring(b))
+  end
+  local wide, tall = nn.flatten(nn.transpose(a, 0, 1), 1), nn.flatten(b, 0, 1)
+  return added("nn.addbmm", x, product(wide, tall), beta, alpha)
+end
+function nn.addmv(x, a, v, beta, alpha) return added("nn.addmv", x, nn.mv(a, v), beta, alpha) end
+function nn.addr(x, u, v, beta, alpha)
+  local b, a = prim.take_options("nn.addr", "beta alpha", { 1, 1 }, beta, alpha)
+  return prim.in_fp32(function(y, p, q)
+    local outer = nn.outer(p, q) * a
+    return b == 0 and outer or y * b + outer
+  end, x, u, v)
 end

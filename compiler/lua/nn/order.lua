@@ -138,3 +138,30 @@ end
 -- searchsorted with the arguments the other way round, as torch.bucketize: the number of the bucket of each x between
 -- `boundaries`, one ascending row.
 function nn.bucketize(x, boundaries, options) return nn.searchsorted(boundaries, x, options) end
+
+-- The elements in ascending order along the first dimension, as torch.msort.
+function nn.msort(x) return (nn.sort(x, 0)) end
+
+-- The median of the elements that are no NaN, as torch.nanmedian, with nn.median's arguments and results.
+function nn.nanmedian(x, dim, keepdim)
+  local y, d = row_of("nanmedian", x, dim)
+  local values, indices = nn.sort(y, d)
+  local n = nn.sum(nn.cast(nn.eq(y, y), "fp32"), d, true)
+  local at = nn.cast(nn.maximum(nn.floor((n - 1) / 2), 0), "int32")
+  local median = nn.gather(values, d, at)
+  if dim == nil then return nn.squeeze(median, d) end
+  return dropped("nanmedian", keepdim, d, median, nn.gather(indices, d, at))
+end
+
+-- How many elements of x are in each of `bins` equal parts of min to max, without a gradient, as torch.histc. What lies
+-- outside, and NaN, does not count.
+function nn.histc(x, bins, min, max)
+  local n = need_size("histc", "bins", bins)
+  need_number("histc", "min", min, "a number")
+  need_number("histc", "max", max, "a number above min", function(m) return m > min end)
+  local y = prim.wide(nn.detach(need_tensor("histc", x)))
+  local inside = nn.logical_and(nn.ge(y, min), nn.le(y, max))
+  local bin = nn.minimum(nn.floor((nn.where(inside, y, min) - min) * n / (max - min)), n - 1)
+  local counts = nn.bincount(nn.where(inside, nn.cast(bin, "int32"), n), n + 1)
+  return nn.cast(nn.slice(counts, 0, 0, n), prim.is_float(x) and x or "fp32")
+end

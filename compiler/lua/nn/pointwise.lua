@@ -9,7 +9,7 @@ local table_of, is_tensor, floating, need_tensor = prim.table_of, prim.is_tensor
 
 -- The function of each element of x, as torch.NAME. Integers are cast to fp32 first. The result has x's shape.
 for _, name in ipairs { "exp", "exp2", "expm1", "log2", "log10", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh",
-  "atanh", "erf", "erfc", "tanh", "sigmoid", "relu", "silu", "mish", "logsigmoid", "hardsigmoid", "hardswish" } do
+  "atanh", "erf", "erfc", "erfinv", "lgamma", "digamma", "i0", "tanh", "sigmoid", "relu", "silu", "mish", "logsigmoid", "hardsigmoid", "hardswish" } do
   nn[name] = function(x) return (op(name, { a = floating(need_tensor(name, x)) })) end
 end
 

@@ -35,6 +35,7 @@ emulated_place *emulated_self;
 char *emulated_shared;
 static std::vector<fiber> fibers;
 static std::vector<warp> warps;
+static std::vector<void *> stacks; /* of threads, kept from launch to launch */
 static fiber *self;
 static void *scheduler_sp;
 static int block_arrived, alive;
@@ -157,9 +158,9 @@ void emulated_launch(void (*body)(void *), void *arg, int64_t blocks, int thread
     fibers.assign(threads, fiber{});
     warps.assign((threads + 31) / 32, warp{});
     for (size_t i = 0; i < warps.size(); i++) warps[i].lanes = std::min(32, threads - (int)i * 32);
-    for (fiber &f : fibers) f.stack = aligned_alloc(64, STACK);
+    while (stacks.size() < fibers.size()) stacks.push_back(aligned_alloc(64, STACK));
+    for (size_t i = 0; i < fibers.size(); i++) fibers[i].stack = stacks[i];
     for (int64_t b = 0; b < blocks; b++) run_block(b, blocks, threads, shared);
-    for (fiber &f : fibers) free(f.stack);
     free(emulated_shared);
 }
 

@@ -1,4 +1,4 @@
--- expect: addmm\.lua:8: addmm: the bias fp32\[4\] must be \[n\]
+-- expect: addmm\.lua:8: add: fp32\[4\] and fp32\[2,8,5\] do not broadcast
 local nn, optim = require "nn", require "optim"
 local model = nn.module "Net"
 model.embed = nn.Embedding(16, 4)
