@@ -6,7 +6,8 @@ import json
 import os
 import struct
 
-from harness import ROOT, SHARDC, build, check, corpus, floats, long, must, read_log, read_safetensors, relative, scratch, steps, write_safetensors
+from harness import ROOT, SHARDC, build, check, corpus, floats, long, must, read_log, read_safetensors, relative, same_run, scratch, steps, write_safetensors
+from harness import run as run_program
 
 GOLDEN = os.path.join(ROOT, "tests", "golden", "experts")
 STEP, CLOSE = 0.1, 1e-5
@@ -131,3 +132,29 @@ def test_plan_keeps_products_before_gates():
     check(all("mlp.experts:grouped_matmul" in c for c in choices) and any("mlp.experts:mul" not in c for c in choices), "%s" % choices)
     check(plan["step_us"] < 1.02 * plan["estimate_us"], "%s us, the estimate %s" % (plan["step_us"], plan["estimate_us"]))
     return "%.1f ms, the estimate %.1f" % (plan["step_us"] / 1e3, plan["estimate_us"] / 1e3)
+
+
+@long
+def test_plans_change_no_bit_where_all_tokens_go_to_the_same_experts():
+    """A router of zeros: all scores are equal, and the first experts get every token. The arena is exact (run checks it), and plans and corrections that follow
+    from counts change no bit."""
+    small = dict(layers=1, dim=32, heads=2, head_dim=16, ffn=32, batch=2, seq=16, score="sigmoid", balance=0.0)
+    for world in 1, 2, 4:
+        zeros = os.path.join(scratch("same-experts"), "zeros.safetensors")
+        first = build("moe.lua", world=world, **small)
+        must([first, "--data", corpus(), "--steps", "0", "--seed", "3", "--quiet", "--export", zeros])
+        weights = read_safetensors(zeros)
+        for k in weights:
+            if k.endswith("gate.weight"):
+                weights[k] = (*weights[k][:2], bytes(len(weights[k][2])))
+        write_safetensors(zeros, weights)
+        args = ["--data", corpus(), "--weights", zeros, "--seed", "3", "--steps", "3", "--lr", "1e-3"]
+        plain = run_program(first, *args)
+        same_run(plain, run_program(build("moe.lua", world=world, recompute="full", **small), *args), "recompute on %d ranks" % world)
+        offload = os.path.join(scratch("offload"), "policy.lua")
+        with open(offload, "w") as f:
+            f.write('return { { match = "layers.*", checkpoint = { offload = { "input" } }, fully_shard = { offload = { params = true, optimizer = true } } } }\n')
+        same_run(plain, run_program(build("moe.lua", world=world, policy=offload, **small), *args), "offload on %d ranks" % world)
+        balanced = [run_program(build("moe.lua", world=world, balance_rate=0.01, recompute=r, **small), *args) for r in ("none", "full")]
+        same_run(balanced[0], balanced[1], "corrections on %d ranks" % world)
+        check(set(floats(balanced[0][1]["layers.0.mlp.correction"])) != {0.0}, "no correction has changed")

@@ -122,8 +122,8 @@ static Op *update_op(Graph *g, Unit *u, OpKind kind, const char *id, Purpose pur
 
 static void average(Making *c, Unit *u, Value *coefficient, int pos) {
     Graph *g = c->g;
-    Op *op = UNIT_OP(g, ema, u, arena_printf(g->arena, "avg%d", u->id), OPTIMIZER, TO_UPDATE, .master = u->master->value,
-                     .average = u->average->value, .step = g->step_state->value,
+    Op *op = UNIT_OP(g, ema, u, arena_printf(g->arena, "avg%d", u->id), OPTIMIZER, TO_UPDATE,
+                     .master = u->master->value, .average = u->average->value, .step = g->step_state->value,
                      .coefficient = g->training->scaler ? coefficient : NULL, .decay = g->training->ema_decay);
     edit_before(c->edit, pos, op);
 }
