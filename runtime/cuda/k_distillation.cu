@@ -2,10 +2,10 @@
  * Relies on: cross_entropy.cuh.
  * Relied on by: generated code.
  *
- * runtime/cpu/k_distillation.c has the formulas. A block a row, in one pass over the two rows of logits: a thread's sums
- * are rescaled when one of its maxima grows, and what lies between both with them (Milakov and Gimelshein 2018). A second
- * launch adds the rows' losses up in double in a fixed order. The gradient reads both rows again; it may lie where either
- * of them is, as a thread writes the elements that it has read. */
+ * runtime/cpu/k_distillation.c has the formulas. A block a row, in one pass over the two rows of logits: a thread's
+ * sums are rescaled when one of its maxima grows, and what lies between both with them (Milakov and Gimelshein 2018). A
+ * second launch adds the rows' losses up in double in a fixed order. The gradient reads both rows again; it may lie
+ * where either of them is, as a thread writes the elements that it has read. */
 #include "cross_entropy.cuh"
 
 namespace {
@@ -51,7 +51,8 @@ template <class E> struct pair_sums {
     SC_DEVICE void move(const pair_task &a, float m, float tm) {
         if (m == most && tm == teacher_most) return;
         float d = or_zero(m) - or_zero(most), td = or_zero(tm) - or_zero(teacher_most);
-        float f = most == -HUGE_VALF ? 0 : power<E>(-d * a.cold), tf = teacher_most == -HUGE_VALF ? 0 : power<E>(-td * a.cold);
+        float f = most == -HUGE_VALF ? 0 : power<E>(-d * a.cold),
+              tf = teacher_most == -HUGE_VALF ? 0 : power<E>(-td * a.cold);
         float from = a.reverse ? td : d, to = a.reverse ? d : td;
         apart = (a.reverse ? f : tf) * (apart + (a.reverse ? sum : teacher_sum) * (from - to));
         rest *= most == -HUGE_VALF ? 0 : power<E>(-d);
@@ -81,7 +82,8 @@ template <class E> struct pair_sums {
     }
 };
 
-template <class E, int W> SC_DEVICE pair_sums<E> over_row(const pair_task &a, const typename E::type *x, const typename E::type *t, int target) {
+template <class E, int W>
+SC_DEVICE pair_sums<E> over_row(const pair_task &a, const typename E::type *x, const typename E::type *t, int target) {
     pair_sums<E> p = pair_sums<E>::none();
     int accesses = a.cols / W;
     for (int first = threadIdx.x; first < accesses; first += T * U) {
@@ -107,7 +109,8 @@ template <class E, int W> SC_DEVICE pair_sums<E> over_row(const pair_task &a, co
             if (first + u * T < accesses)
 #pragma unroll
                 for (int k = 0; k < W; k++)
-                    p.add(a, bounded(v[u].get(k), a.cap), bounded(w[u].get(k), a.teacher_cap), (first + u * T) * W + k == target);
+                    p.add(a, bounded(v[u].get(k), a.cap), bounded(w[u].get(k), a.teacher_cap),
+                          (first + u * T) * W + k == target);
     }
     return p;
 }
@@ -269,9 +272,8 @@ SC_KERNEL(distillation) {
     int64_t rows = rows_of(&k->logits);
     pair_task a = pair_task_of(task, k);
     a.loss = (float *)k->loss.p;
-    with_runs(task, k->logits.dtype, wide_rows(&k->logits) && wide_rows(&k->teacher), [&](auto e, auto w) {
-        SC_LAUNCH(task, (row_losses<decltype(e), w.value>), (unsigned)rows, T, a);
-    });
+    with_runs(task, k->logits.dtype, wide_rows(&k->logits) && wide_rows(&k->teacher),
+              [&](auto e, auto w) { SC_LAUNCH(task, (row_losses<decltype(e), w.value>), (unsigned)rows, T, a); });
     if (!k->rows) SC_LAUNCH(task, sum_losses, 1, LOSS_BLOCK, a, rows);
 }
 

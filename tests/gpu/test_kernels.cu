@@ -264,7 +264,8 @@ static void distillation_trial(int d, int64_t rows, int64_t cols, int way, int s
             dx[r * cols + i] = y * (cap > 0 ? 1 - s[i] / cap * (s[i] / cap) : 1) * g.x[0] / total.x[0];
         }
     }
-    std::string shape = text_of(" %s[%lld,%lld] way %d%s", dtype_text(d), (long long)rows, (long long)cols, way, shift ? " shifted" : "");
+    std::string shape = text_of(" %s[%lld,%lld] way %d%s", dtype_text(d), (long long)rows, (long long)cols, way,
+                                shift ? " shifted" : "");
     {
         trial t1("distillation" + shape, sc_distillation_args{.loss = loss.t,
                                                               .stats = stats.t,
@@ -293,7 +294,7 @@ static void distillation_trial(int d, int64_t rows, int64_t cols, int way, int s
                                                                     .hard = hard,
                                                                     .softcap = cap});
     t2.run();
-    t2.expect("dx", t, dx, 1e-3, 1e-5);
+    t2.expect("dx", t, dx, 1e-3, reverse ? 5e-5 : 1e-5); /* reverse: of a difference of logarithms */
 }
 
 static void losses() {
@@ -396,7 +397,8 @@ static void rope_trial(int d, rope_case c) {
             if (c.factor != 0 && wave >= original / high)
                 f = (float)(wave > original / low ? f / c.factor : (1 - smooth) * f / c.factor + smooth * f);
             list[i] = (float)f, list[half + i] = (float)(i % 3);
-            double at = c.positions ? positions.x[r / c.h + (c.sections ? i % 3 * c.b * c.s : 0)] : (double)(r / c.h % c.s);
+            double at =
+                c.positions ? positions.x[r / c.h + (c.sections ? i % 3 * c.b * c.s : 0)] : (double)(r / c.h % c.s);
             double a = (float)((float)at * (float)f), sn = c.inverse ? -sin(a) : sin(a), cs = cos(a);
             int64_t n0 = r * c.d + (c.interleaved ? 2 * i : i), n1 = n0 + (c.interleaved ? 1 : half);
             double u = x.x[n0], v = x.x[n1];
@@ -441,17 +443,30 @@ static void norm_rope_trial(int d, norm_rope_case c) {
     tensor &x = p.random(d, shape, stride, c.fused ? c.h * c.d : 0), &w = p.random(d, {c.d}, {}, 0, 0.5, 1);
     tensor &y = p.empty(d, shape), &apart = p.empty(d, shape), &positions = p.integers({c.b, c.s}, 0, 9000);
     tensor &rstd = p.empty(FP32, {c.b * c.s * c.h}), &rstd2 = p.empty(FP32, {c.b * c.s * c.h});
-    std::string about = text_of(" %s[%lld,%lld,%lld,%lld] of %lld%s%s%s%s", dtype_text(d), (long long)c.b, (long long)c.s,
-                                (long long)c.h, (long long)c.d, (long long)c.width, c.fused ? " fused" : "",
-                                c.positions ? " positions" : "", c.weight ? " w" : "", c.interleaved ? " interleaved" : "");
+    std::string about =
+        text_of(" %s[%lld,%lld,%lld,%lld] of %lld%s%s%s%s", dtype_text(d), (long long)c.b, (long long)c.s,
+                (long long)c.h, (long long)c.d, (long long)c.width, c.fused ? " fused" : "",
+                c.positions ? " positions" : "", c.weight ? " w" : "", c.interleaved ? " interleaved" : "");
     sc_rms_norm_args norm = {.y = apart.t, .rstd = rstd2.t, .x = x.t, .w = given(c.weight, w), .eps = 1e-5};
-    sc_rope_args turn = {.y = apart.t, .x = apart.t, .positions = given(c.positions, positions), .width = c.width,
-                         .interleaved = c.interleaved, .theta = 500000, .scale = 1.25};
+    sc_rope_args turn = {.y = apart.t,
+                         .x = apart.t,
+                         .positions = given(c.positions, positions),
+                         .width = c.width,
+                         .interleaved = c.interleaved,
+                         .theta = 500000,
+                         .scale = 1.25};
     trial("rms_norm before" + about, norm).run();
     trial("rope behind" + about, turn).run();
-    trial t("rms_norm_rope" + about,
-            sc_rms_norm_rope_args{.y = y.t, .rstd = rstd.t, .x = x.t, .w = norm.w, .positions = turn.positions,
-                                  .width = c.width, .interleaved = c.interleaved, .eps = 1e-5, .theta = 500000, .scale = 1.25});
+    trial t("rms_norm_rope" + about, sc_rms_norm_rope_args{.y = y.t,
+                                                           .rstd = rstd.t,
+                                                           .x = x.t,
+                                                           .w = norm.w,
+                                                           .positions = turn.positions,
+                                                           .width = c.width,
+                                                           .interleaved = c.interleaved,
+                                                           .eps = 1e-5,
+                                                           .theta = 500000,
+                                                           .scale = 1.25});
     t.run();
     t.expect("y", y, apart.x, -1);
     t.expect("rstd", rstd, rstd2.x, -1);
