@@ -590,8 +590,7 @@ Test(ir, gradients_have_the_operands_types, .init = start) {
     free(text);
 }
 
-/* ── diagnostics of the rules ───────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── diagnostics of the rules ─────────────────────────────────────────────────────────────────────────────────── */
 static Value *param(const char *path, Dtype d, int dims, const int64_t *shape) {
     Param *p = NEW(g->arena, Param);
     *p = (Param){.split = 1, .path = path, .src = {"llama3.lua", 22}, .dtype = d, .dims = dims};
@@ -885,8 +884,7 @@ Test(ir, rules_say_what_is_wrong) {
         {grouped_inner, "x fp32[4,3] · W with W fp32[2,4,5]: 3 ≠ 4; the inner sizes must be equal"},
         {grouped_counts, "counts int32[3] for 2 groups: they must be [2]"},
         {grouped_bias, "the bias fp32[5] of W fp32[2,3,5]: it must be [2,5], a row for each group"},
-        {grouped_bias_dtype,
-         "x fp32[4,3] and the bias bf16[2,5]: fp32 ≠ bf16; nn.cast(a, b) gives one the dtype of the other"},
+        {grouped_bias_dtype, "x fp32[4,3] and the bias bf16[2,5]: fp32 ≠ bf16; nn.cast(a, b) gives one the dtype"},
         {flip_dim, "x fp32[2,3] has no dim 2"},
         {operands, "add lacks its operand b"},
         {not_wide, "neg cannot choose its result's dtype"},
