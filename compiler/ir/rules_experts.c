@@ -172,8 +172,8 @@ Cost cost_grouped_matmul(const Op *op) {
     bool back = op->kind == OP_grouped_matmul_grad;
     bool turned = op->kind == OP_grouped_matmul && op->grouped_matmul.trans_b;
     const Value *a = OPERAND_OF(op, a), *y = op_result(op), *counts = OPERAND_OF(op, counts);
-    double rows = expected_rows(counts, (double)a->shape[0]), groups = (double)counts->shape[0], n = (double)y->shape[y->dims - 1],
-           k = (double)a->shape[1];
+    double rows = expected_rows(counts, (double)a->shape[0]), groups = (double)counts->shape[0],
+           n = (double)y->shape[y->dims - 1], k = (double)a->shape[1];
     Cost c = rule_traffic(op, 2 * rows * n * k);
     snprintf(c.variant, sizeof c.variant, "%s%s%s %s%s", dtype_name(a->dtype), a->dtype == y->dtype ? "" : ">",
              a->dtype == y->dtype ? "" : dtype_name(y->dtype), back ? "t" : "n", turned ? "t" : "n");
