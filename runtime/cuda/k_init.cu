@@ -79,9 +79,11 @@ SC_KERNEL(init_param) {
     int64_t low = sharded ? task->coord[k->axis].at * k->slice : 0, begin = low > k->offset ? low - k->offset : 0;
     int64_t end = sharded ? least(k->numel, low + k->slice - k->offset) : k->numel;
     if (begin >= end) return;
-    if (!with_float_serves(y->dtype)) sc_unsupported(task, "init_param", "parameters must be fp32, bf16 or fp16");
+    bool whole = y->dtype == INT32 || y->dtype == INT64 || y->dtype == BOOL; /* a buffer's */
+    if (!whole && !with_float_serves(y->dtype))
+        sc_unsupported(task, "init_param", "parameters must be fp32, bf16 or fp16, buffers these or integers");
     int64_t part = sc_expert_place(task, k->expert) * k->numel; /* of the whole parameter's elements */
-    drawing d = {(int)k->kind, (uint64_t)k->key, k->a, k->b, part + begin, part + end, k->offset - low - part, y->p,
-                 y->dtype};
+    drawing d = {(int)k->kind, (uint64_t)k->key,       k->a, k->b,    part + begin,
+                 part + end,   k->offset - low - part, y->p, y->dtype};
     SC_LAUNCH(task, draw, filling(task, ceil_div(end - begin, 4 * BLOCK) + 1), BLOCK, d, task->record);
 }

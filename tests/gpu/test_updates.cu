@@ -76,6 +76,7 @@ static void randoms() {
             for (int shard = 0; shard < 3; shard++) init_trial(d, kind, shard, 1281);
         }
     }
+    for (int kind : {SC_ZEROS, SC_ONES}) init_trial(INT32, kind, 0, -1);
 }
 
 /* ── optimizers ───────────────────────────────────────────────────────────────────────────────────────────────────────
