@@ -98,3 +98,15 @@ def test_validation_sample_and_export_are_of_it():
     loss = [[s["val_loss"] for s in read_log(p) if "val_loss" in s][-1] for p in (log, log + ".again")]
     check(loss[0] == loss[1], "validated %s, and the exported average has %s" % tuple(loss))
     check(out.splitlines()[-1] == again.splitlines()[-1], "the samples differ: %s\n%s" % (out, again))
+
+
+def test_a_program_without_an_average_says_so():
+    """--ema of a binary that keeps no average, and a state without one for a binary that does."""
+    data, state = records(scratch("ema-none"), 1), os.path.join(scratch("ema-none-state"), "state")
+    without, keeps = build(NET, batch=GLOBAL, ema=False), build(NET, batch=GLOBAL)
+    for words, args in (("this binary keeps no average of its weights; write ema = { decay = 0.999 } in nn.training", [without, "--steps", "1", "--ema"]),
+                        (None, [without, "--steps", "1", "--save", state]),
+                        ("it was saved by a program without ema; resume with that one", [keeps, "--steps", "2", "--resume", state])):
+        with open(data, "rb") as f:
+            rc, out, err = command([*args, "--data", "-"], stdin_file=f)
+        check((rc == 0) == (words is None) and (words or "") in err, "%s: exit %d, %s" % (args, rc, err))
