@@ -97,12 +97,10 @@ __attribute__((format(printf, 3, 4))) static _Noreturn void contradiction(lua_St
 
 /* ── sharding ───────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-#define MESH_KEYS "replicate shard expert"
-
 static void read_mesh(lua_State *L, int t, const char *what, UnitPolicy *p) {
     if (!field_table(L, t, what, "mesh")) return;
     int m = lua_gettop(L);
-    field_check_keys(L, m, "nn.mesh", MESH_KEYS);
+    field_check_keys(L, m, "nn.mesh", "replicate shard expert");
     p->replicate = (int)field_integer(L, m, "nn.mesh", "replicate", 0, 1);
     p->shard = (int)field_integer(L, m, "nn.mesh", "shard", 0, 1);
     p->expert = (int)field_integer(L, m, "nn.mesh", "expert", 1, 1);
@@ -395,7 +393,7 @@ void policy_split(Frontend *f) {
 
 static int prim_mesh(lua_State *L) {
     options_table(L, 1);
-    field_check_keys(L, 1, "nn.mesh", MESH_KEYS);
+    field_check_keys(L, 1, "nn.mesh", "replicate shard expert");
     return 1;
 }
 
