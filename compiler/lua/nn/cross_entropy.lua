@@ -141,36 +141,6 @@ function nn.nll_loss(log_probs, targets, options)
   return reduced(-w * nn.sum(nn.where(own, wide(log_probs), 0), -1), w, s)
 end
 
--- How many rows of logits are made at a time: so many that they have half a billion elements, 1 GiB in 16 bits.
-local function rows_of_chunk(classes)
-  local rows = 128
-  while rows * 2 * classes <= 2 ^ 29 do rows = rows * 2 end
-  return rows
-end
-
--- x cut along its first dimension, and put together again: ten pieces at a time.
-local function cut(x, sizes)
-  if #sizes <= 10 then return { nn.split(x, sizes, 0) } end
-  local each, sums, groups, out = (#sizes + 9) // 10, {}, {}, {}
-  for i, size in ipairs(sizes) do
-    local k = (i - 1) // each + 1
-    sums[k], groups[k] = (sums[k] or 0) + size, groups[k] or {}
-    table.insert(groups[k], size)
-  end
-  for k, part in ipairs(cut(x, sums)) do
-    for _, piece in ipairs(cut(part, groups[k])) do out[#out + 1] = piece end
-  end
-  return out
-end
-local function join(list)
-  while #list > 1 do
-    local joined = {}
-    for i = 1, #list, 10 do joined[#joined + 1] = nn.concat({ table.unpack(list, i, math.min(i + 9, #list)) }, 0) end
-    list = joined
-  end
-  return list[1]
-end
-
 -- ── losses of logits that are made in chunks ─────────────────────────────────────────────────────────────────────────
 
 -- How many rows of logits are made at a time: so many that they have half a billion elements, 1 GiB in 16 bits.
