@@ -243,8 +243,7 @@ struct Unit {
     int64_t frozen_numel;       /* of the frozen flat buffer, likewise; 0: none */
     const Axis *shard;          /* each rank of this axis holds another piece of the flat buffers, */
     const Axis *replicate;      /* and each rank of this one the same piece */
-    const Axis *expert;  /* and each rank of this one other experts, in flat buffers of their own; NULL: no axis, */
-    int split;           /* else as many as it has ranks; 1: no axis */
+    const Axis *expert;  /* and each rank of this one other experts, in flat buffers of their own; NULL: none does */
     const Axis *parts;   /* `expert` and `shard` in one: no two of its ranks hold the same element */
     const Axis *reshard; /* which holds the pieces between forward and backward; NULL: `shard` does */
     bool host_update;    /* the update runs on the host; else its state streams through the device */

@@ -29,7 +29,6 @@ static void set_mesh(Graph *g, Unit *u, int split) {
         bug(p->src, "a mesh of replicate %d x shard %d at world %d, %d of them for experts", p->replicate, p->shard,
             g->world, split);
     int shards = mesh.shards / split;
-    u->split = split;
     u->expert = split > 1 ? g->expert : NULL;
     u->shard = mesh_axis(g, shards, split);
     u->parts = mesh_axis(g, mesh.shards, 1);
@@ -62,7 +61,7 @@ static Unit *part_for(Graph *g, const Param *p) {
     Unit *first = unit_of(p->owner), *last = first, *alike = NULL; /* alike: the first part of its kind */
     for (Unit *u = first; u; last = u, u = u->next) {
         if (!u->params.n && !u->next) set_mesh(g, u, p->split);
-        if (u->ignored != p->ignored || u->split != p->split) continue;
+        if (u->ignored != p->ignored || !u->expert != (p->split == 1)) continue;
         if (!alike) alike = u;
         bool same_optimizer = !o || !u->optimizer || u->optimizer == o;
         if (u->sparse || p->sparse || !same_optimizer || (u->params.n && u->params.at[0]->dtype != p->dtype)) continue;
