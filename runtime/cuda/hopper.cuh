@@ -1,6 +1,6 @@
 /* Instructions of compute capability 9.0: barriers in shared memory, copies of tiles by the copy engine, wgmma.
  * Relies on: launch.cuh, mma.h (element types); sm_90a.
- * Relied on by: k_matmul_hopper.cu, k_grouped_hopper.cu, attention_hopper.cuh.
+ * Relied on by: k_matmul_hopper.cu, k_grouped_hopper.cu, k_orthogonalize_hopper.cu, attention_hopper.cuh.
  *
  * A tile of 16-bit elements lies in shared memory as blocks of 64 columns: rows of 128 bytes, whose 16-byte pieces are
  * swizzled (piece c of row r lies at place c ^ r % 8), 1024 bytes for eight rows. Blocks begin at multiples of 1024. */
@@ -46,6 +46,15 @@ SC_DEVICE uint32_t in_block(uint32_t at, int rank) { /* the same address in a bl
 }
 SC_DEVICE void cluster_sync(void) {
     asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+}
+
+/* The copy engine brings a box of a tensor of four dimensions, from x, y, z, u on, into the same place of both blocks of
+ * a pair, and tells the barrier there. */
+SC_DEVICE void copy_in_both(uint32_t to, const CUtensorMap *m, uint32_t barrier, int x, int y, int z, int u) {
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+                 "[%0], [%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(to),
+                 "l"(m), "r"(barrier), "r"(x), "r"(y), "r"(z), "r"(u), "h"((uint16_t)3)
+                 : "memory");
 }
 
 /* ── pieces of tiles ─────────────────────────────────────────────────────────────────────────────────────────────────

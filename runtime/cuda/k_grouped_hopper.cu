@@ -53,13 +53,6 @@ SC_DEVICE void copy_in(uint32_t to, const CUtensorMap *m, uint32_t barrier, int 
                  "l"(m), "r"(barrier), "r"(x), "r"(y), "r"(z)
                  : "memory");
 }
-/* Into the same place of both blocks. */
-SC_DEVICE void copy_in_both(uint32_t to, const CUtensorMap *m, uint32_t barrier, int x, int y, int z, int u) {
-    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
-                 "[%0], [%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(to),
-                 "l"(m), "r"(barrier), "r"(x), "r"(y), "r"(z), "r"(u), "h"((uint16_t)3)
-                 : "memory");
-}
 
 /* ── tiles ───────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
