@@ -40,8 +40,8 @@ def test_experts_are_transformers():
 
 
 def test_experts_spread_over_ranks():
-    """Spread over two ranks, a decoder's experts begin as the same experts and train to the same losses; its checkpoint goes on where they are not
-    spread, and theirs where they are; and neither recompute, offload nor moments of bf16 make other numbers of it."""
+    """Spread over two ranks or four, a decoder's experts begin as the same experts and train to the same losses, with moments of fp32 and of bf16. A
+    checkpoint goes on where they are spread over more ranks, fewer or none. Recompute changes no bit."""
     small = dict(layers=2, dim=32, heads=2, head_dim=16, ffn=32, batch=1, seq=32, shared=16)
     runs = {}
 
@@ -74,8 +74,7 @@ def test_experts_spread_over_ranks():
 
 
 def test_experts_in_pieces():
-    """A layer's experts as two units and as four, of the same weights: the same losses and, where ranks also share them out, the arena holds one piece at
-    a time; recomputed, the same bits."""
+    """A layer's experts as two units and as four, of the same weights, also spread over ranks: the same losses; recomputed, the same bits."""
     small = dict(layers=2, dim=32, heads=2, head_dim=16, ffn=32, batch=1, seq=32, world=2)
     folder = scratch("pieces")
     runs = {}

@@ -137,22 +137,22 @@ local function shared_forward(self, x, hidden)
 end
 
 -- A layer of experts, each down(silu(gate x) up x) of `hidden` elements; every token goes to `top` of them, and none is
--- dropped. moe(x) of x [...,width] gives y [...,width], the scores of all experts fp32 [...,experts], how many
--- tokens each got, int32 [experts], and the router's logits fp32 [...,experts]. score: of the router's logits "softmax" (the default), "sigmoid", or "chosen", the
--- softmax over the chosen ones. normalize: true, the weights of a token add up to 1. scale: 1, times the weights.
--- correction: false; true adds a buffer [experts] to the scores by which experts are chosen. balance_rate: nil; after each
--- step the correction of experts that fewer tokens chose than the mean grows by it, that of others falls (DeepSeek-V3's
--- balance without a loss). groups, kept_groups: only
--- experts of the groups are chosen whose two best scores add up to most. capacity: an expert takes at most so many
--- times an equal share of the tokens, in their order. A mesh { expert = n } of the unit spreads the experts over n ranks:
--- each has whole experts, and gets the tokens of the others. pieces: 1; of n, m.experts is a list of n modules of as many
--- experts each, so that each can be a unit, gathered while another computes; their parameters are experts.0.gate_up_proj
--- and so on. shared: the hidden size of an expert that all tokens go to;
--- shared_gate: true, times the sigmoid of a number a token. Parameters have transformers' names: gate.weight,
--- experts.gate_up_proj [experts,2 hidden,width], experts.down_proj [experts,width,hidden]. bias: true adds gate.bias,
--- experts.gate_up_proj_bias and experts.down_proj_bias. activation = function(gate, up) in place of silu(gate) up.
--- interleaved: true, gate and up take turns. transposed: true, matrices are [experts,width,2 hidden] and
--- [experts,hidden,width]. GPT-OSS has all of these, with the activation nn.clamped_swiglu and score = "chosen".
+-- dropped. moe(x) of x [...,width] gives y [...,width], the scores of all experts fp32 [...,experts], how many tokens
+-- each got, int32 [experts], and the router's logits fp32 [...,experts]. score: of the router's logits "softmax" (the
+-- default), "sigmoid", or "chosen", the softmax over the chosen ones. normalize: true, the weights of a token add up to
+-- 1. scale: 1, times the weights. correction: false; true adds a buffer [experts] to the scores by which experts are
+-- chosen. balance_rate: nil; after each step the correction of experts that fewer tokens chose than the mean grows by
+-- it, that of others falls (DeepSeek-V3's balance without a loss). groups, kept_groups: only experts of the groups are
+-- chosen whose two best scores add up to most. capacity: an expert takes at most so many times an equal share of the
+-- tokens, in their order. A mesh { expert = n } of the unit spreads the experts over n ranks: each has whole experts,
+-- and gets the tokens of the others. pieces: 1; of n, m.experts is a list of n modules of as many experts each, so that
+-- each can be a unit, gathered while another computes; their parameters are experts.0.gate_up_proj and so on. shared:
+-- the hidden size of an expert that all tokens go to; shared_gate: true, times the sigmoid of a number a token.
+-- Parameters have transformers' names: gate.weight, experts.gate_up_proj [experts,2 hidden,width], experts.down_proj
+-- [experts,width,hidden]. bias: true adds gate.bias, experts.gate_up_proj_bias and experts.down_proj_bias. activation =
+-- function(gate, up) in place of silu(gate) up. interleaved: true, gate and up take turns. transposed: true, matrices
+-- are [experts,width,2 hidden] and [experts,hidden,width]. GPT-OSS has all of these, with the activation
+-- nn.clamped_swiglu and score = "chosen".
 function nn.MoE(width, hidden, options)
   local o = table_of(options)
   check_keys("nn.MoE", o, "experts top score normalize scale correction groups kept_groups capacity pieces shared shared_gate balance_rate bias activation interleaved transposed init dtype")
