@@ -269,6 +269,16 @@ def biased(x, w, c, weights, index, capacity):
     return (y.tanh() * weights.flatten().unsqueeze(-1)).reshape(2, 8, -1).sum(1), y.sum(0)
 
 
+def gated_rows(x, w, weights, index, capacity):
+    """Each slot's row of x through its group's matrix, whose halves are gate and up, times its weight; rows of no slot are 0."""
+    _, slots, _ = routed(index, len(w), capacity)
+    groups = index.flatten().clamp(0, len(w) - 1).tolist()
+    rows = [x[i // 8] @ w[groups[i]] for i in slots if i >= 0]
+    gate, up = T().stack(rows).chunk(2, -1)
+    y = F().silu(gate) * up * weights.flatten()[[i for i in slots if i >= 0]].unsqueeze(-1)
+    return F().pad(y, (0, 0, 0, len(slots) - len(rows)))
+
+
 # ── pointwise ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 WIDE = {"x": (3, 7, 331), "y": (3, 7, 331), "p": (3, 7, 331)}  # no multiple of a block or a vector
 for name in "exp", "tanh", "sigmoid", "abs", "neg":
@@ -438,6 +448,12 @@ case("dispatch_weighted", x=(2, 6), p=positive(2, 8), large={"x": (2, 70)}, lua=
 local counts, slots, places = nn.route(tokens, 16)
 return nn.dispatch(x, slots, places, p)
 """, torch=lambda x, p, tokens: (lambda s: x[[i // 8 for i in s]] * p.flatten()[s].unsqueeze(-1))(routed(tokens, 16)[1]))
+# halves of a product as gate and up, in place; slots beyond the capacity have no row
+case("gated_rows", x=(2, 6), w=(5, 6, 14), p=positive(2, 8), large={"x": (2, 64), "w": (5, 64, 144)}, lua="""
+local counts, slots, places = nn.route(tokens - 1, 5, { capacity = 2 })
+local gate, up = nn.chunk(nn.grouped_matmul(nn.dispatch(x, slots, places), w * 0.1, counts), 2, -1)
+return nn.gated_rows(gate, up, slots, places, p)
+""", torch=lambda x, w, p, tokens: gated_rows(x, w * 0.1, p, tokens - 1, 2))
 # what is gated by a silu (epilogue fusion): between products, with a sum's bias, by itself, by its own value
 case("gated_product", x=(3, 6), g=(10, 6), u=(10, 6), c=(10,), d=(4, 10), lua="nn.linear(nn.linear(x, u, c) * nn.silu(nn.linear(x, g)), d)",
      torch=lambda x, g, u, c, d: F().linear(F().linear(x, u, c) * F().silu(F().linear(x, g)), d))

@@ -104,6 +104,60 @@ void grad_combine(Builder *b, Op *op, OpParts *d) {
     if (w) d->combine.weights = weights_grad(b, op->combine.x, g, places, w);
 }
 
+/* As many rows as the route expects that made `routed`, its counts or slots, where it says so; else all. */
+static double expected_rows(const Value *routed, double rows) {
+    const Op *route = value_root(routed)->def;
+    bool said = route && route->kind == OP_route && route->route.expected > 0;
+    return said && (double)route->route.expected < rows ? (double)route->route.expected : rows;
+}
+
+/* ── a gate over rows ────────────────────────────────────────────────────────────────────────────────────────────── */
+static void check_gated(Graph *g, const Op *op) {
+    const Value *gate = OPERAND_OF(op, gate), *up = OPERAND_OF(op, up), *slots = OPERAND_OF(op, slots);
+    rule_need_float(g, op, gate, "the gate");
+    need_dims(g, op, gate, "the gate", 2, 2);
+    check_slots(g, op);
+    if (gate->dtype != up->dtype || up->dims != 2 || memcmp(gate->shape, up->shape, 2 * sizeof *up->shape))
+        rule_fail(g, op, "gate %s and up %s: they must have one shape and dtype", value_str(g->arena, gate),
+                  value_str(g->arena, up));
+    if (slots->shape[0] != gate->shape[0])
+        rule_fail(g, op, "gate %s with slots %s: a slot for each row is needed", value_str(g->arena, gate),
+                  value_str(g->arena, slots));
+}
+
+void infer_silu_mul_rows(Graph *g, Op *op) {
+    const Value *gate = op->silu_mul_rows.gate;
+    check_gated(g, op);
+    rule_out(g, op, &op->silu_mul_rows.y, gate->dtype, 2, gate->shape);
+}
+
+void infer_silu_mul_rows_grad(Graph *g, Op *op) {
+    const Value *gate = op->silu_mul_rows_grad.gate, *weights = op->silu_mul_rows_grad.weights;
+    check_gated(g, op);
+    rule_out(g, op, &op->silu_mul_rows_grad.dgate, gate->dtype, 2, gate->shape);
+    rule_out(g, op, &op->silu_mul_rows_grad.dup, gate->dtype, 2, gate->shape);
+    rule_out(g, op, &op->silu_mul_rows_grad.dweights, weights->dtype, weights->dims, weights->shape);
+}
+
+void grad_silu_mul_rows(Builder *b, Op *op, OpParts *d) {
+    Op *grad = BUILD(b, silu_mul_rows_grad, .g = d->silu_mul_rows.y, .gate = op->silu_mul_rows.gate,
+                     .up = op->silu_mul_rows.up, .slots = op->silu_mul_rows.slots, .places = op->silu_mul_rows.places,
+                     .weights = op->silu_mul_rows.weights);
+    d->silu_mul_rows.gate = grad->silu_mul_rows_grad.dgate;
+    d->silu_mul_rows.up = grad->silu_mul_rows_grad.dup;
+    d->silu_mul_rows.weights = grad->silu_mul_rows_grad.dweights;
+}
+
+/* Rows that no slot has are written as zeros, and not read. */
+Cost cost_silu_mul_rows(const Op *op) {
+    const Value *gate = OPERAND_OF(op, gate);
+    double rows = (double)gate->shape[0], unused = rows - expected_rows(OPERAND_OF(op, slots), rows);
+    double read = (op->kind == OP_silu_mul_rows ? 2 : 3) * (double)dtype_size(gate->dtype) * (double)gate->shape[1];
+    Cost c = rule_traffic(op, 0);
+    c.bytes -= (int64_t)(unused * read);
+    return c;
+}
+
 /* ── products of groups ──────────────────────────────────────────────────────────────────────────────────────────── */
 static void check_counts(Graph *g, const Op *op, int64_t groups) {
     const Value *counts = OPERAND_OF(op, counts);
@@ -161,13 +215,6 @@ void grad_grouped_matmul(Builder *b, Op *op, OpParts *d) {
 }
 
 /* As products of equal groups in a batch. */
-/* As many rows as the route expects, where it says so; else all. */
-static double expected_rows(const Value *counts, double rows) {
-    const Op *route = value_root(counts)->def;
-    bool said = route && route->kind == OP_route && route->route.expected > 0;
-    return said && (double)route->route.expected < rows ? (double)route->route.expected : rows;
-}
-
 Cost cost_grouped_matmul(const Op *op) {
     bool back = op->kind == OP_grouped_matmul_grad;
     bool turned = op->kind == OP_grouped_matmul && op->grouped_matmul.trans_b;

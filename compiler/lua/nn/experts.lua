@@ -40,6 +40,14 @@ function nn.grouped_matmul(x, w, counts, bias)
                                 bias = beside(x, bias or nil), trans_b = swapped }))
 end
 
+-- silu(gate) · up of rows [rows,size], each times its slot's weight of weights [...,k]; slots and places are nn.route's.
+-- Computed in fp32 and rounded once; rows that no slot has are zeros.
+function nn.gated_rows(gate, up, slots, places, weights)
+  return (op("silu_mul_rows", { gate = need_tensor("gated_rows", gate), up = need_tensor("gated_rows", up),
+                                slots = need_tensor("gated_rows", slots), places = need_tensor("gated_rows", places),
+                                weights = need_tensor("gated_rows", weights) }))
+end
+
 -- ── a layer of experts ───────────────────────────────────────────────────────────────────────────────────────────────
 
 -- choice [...,experts] with -inf where an expert's group is none of the `kept` whose two best add up to most.
@@ -70,6 +78,14 @@ end
 
 local function swiglu(gate, up) return nn.silu(gate) * up end
 
+-- activation(gate, up) of rows, each times its slot's weight of weights [...,top].
+local function weighted(self, gate, up, weights, slots, places)
+  if self.activation == swiglu then return nn.gated_rows(gate, up, slots, places, weights) end
+  local n = nn.numel(weights)
+  local hidden = self.activation(gate, up)
+  return hidden * nn.cast(nn.dispatch(nn.reshape(weights, n, 1), slots, nn.reshape(places, n, 1)), hidden)
+end
+
 -- What tokens x [...,width] get from the experts that this module holds on this rank, given which of `all` experts they go
 -- to: an index that is none of these has no row. A row's weight multiplies what the second product reads, which is the
 -- same as multiplying what it makes where no bias is added: the backward then needs nothing of what it made. Also how many
@@ -88,11 +104,8 @@ local function experts_forward(self, x, weights, index)
   else
     gate, up = nn.chunk(both, 2, -1)
   end
-  local hidden, bias = self.activation(gate, up), self.down_proj_bias
-  if not bias then
-    local of_row = nn.dispatch(nn.reshape(weights, slots, 1), order, nn.reshape(places, slots, 1))
-    hidden = hidden * nn.cast(of_row, hidden)
-  end
+  local bias = self.down_proj_bias
+  local hidden = bias and self.activation(gate, up) or weighted(self, gate, up, weights, order, places)
   return nn.combine(nn.grouped_matmul(hidden, matrix(self.down_proj), counts, bias), order, places, bias and weights or nil), counts
 end
 
