@@ -5,6 +5,8 @@
 #include "schema/optimizers.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
 
 Cost cost_transfer(const Op *op) {
     return (Cost){.bytes = rule_touched_bytes(op_operand(op))};
@@ -31,9 +33,10 @@ Cost cost_optimizer(const Op *op) {
     return c;
 }
 
-/* Of the rank with the most to do: X X^T and A A have equal halves, of which one is computed. */
+/* Of the rank with the most to do: X X^T and A A have equal halves, of which one is computed. The sizes are the largest
+ * matrix's. */
 Cost cost_orthogonalize(const Op *op) {
-    double most = 0;
+    double most = 0, size[2] = {0};
     for (int i = 0, rows = op->ntable / SC_MATRICES; i < rows; i++) {
         double flops = 0;
         for (int k = 0; k < rows; k++) {
@@ -41,8 +44,13 @@ Cost cost_orthogonalize(const Op *op) {
             if (m.owner != sc_matrices_at(op->table, i).owner) continue;
             double r = (double)sc_matrices_short(m), c = (double)sc_matrices_long(m);
             flops += (double)m.count * r * r * (3 * c + r);
+            if (r * c > size[0] * size[1]) size[0] = r, size[1] = c;
         }
         most = fmax(most, flops);
     }
-    return rule_traffic(op, most * (double)op->orthogonalize.steps);
+    Cost cost = rule_traffic(op, most * (double)op->orthogonalize.steps);
+    snprintf(cost.variant, sizeof cost.variant, "bf16");
+    memcpy(cost.key, size, sizeof size);
+    cost.nkey = 2;
+    return cost;
 }
