@@ -228,6 +228,10 @@ typedef struct {
 typedef struct { /* one of the model's nn.options, as it holds */
     const char *name, *value;
 } sc_option_info;
+typedef struct { /* to params[weight] an export may add scale · params[b] params[a] */
+    int weight, a, b;
+    double scale;
+} sc_adapter_info;
 typedef struct { /* a value that --dump can copy out, after its event */
     const char *name;
     int program, event;
@@ -272,6 +276,8 @@ typedef struct {
     uint64_t record_at, step_at; /* step_at: updates so far, int64, where it is counted */
     int has_scaler;
     uint64_t scaler_at; /* sc_scaler */
+    const sc_adapter_info *adapters;
+    int nadapters;
     const sc_dump_info *dumps;
     int ndumps;
     int logits_program;

@@ -393,6 +393,19 @@ static int put_settings(const Emit *e) {
     return n;
 }
 
+static int put_adapters(const Emit *e) {
+    int n = 0;
+    for (int i = 0; i < e->g->params.n; i++) n += e->g->params.at[i]->adapter.a != NULL;
+    if (!n) return 0;
+    open_table(e, "sc_adapter_info", "adapters");
+    for (int i = 0; i < e->g->params.n; i++) {
+        const Adapter *a = &e->g->params.at[i]->adapter;
+        if (a->a) row(e, NUMBER(i), NUMBER(a->a->id), NUMBER(a->b->id), NAME(c_float(e->a, a->scale)));
+    }
+    close_table(e, n);
+    return n;
+}
+
 static int put_dumps(const Emit *e) {
     int n = 0;
     open_table(e, "sc_dump_info", "dumps");
@@ -476,7 +489,7 @@ static int options(const Emit *e) {
     return n;
 }
 
-static void put_build(const Emit *e, int npeak, int ndumps, int nsettings) {
+static void put_build(const Emit *e, int npeak, int ndumps, int nadapters, int nsettings) {
     const Plan *p = e->plan;
     const Graph *g = e->g;
     const Training *t = g->training;
@@ -519,6 +532,7 @@ static void put_build(const Emit *e, int npeak, int ndumps, int nsettings) {
         t->metrics.n, sums, state_at(e, g->metrics_state));
     put(e, "    .record_at = 0x%llx,\n    .step_at = 0x%llx,\n", state_at(e, g->record), state_at(e, g->step_state));
     if (t->scaler) put(e, "    .has_scaler = 1,\n    .scaler_at = 0x%llx,\n", state_at(e, g->scaler_state));
+    if (nadapters) put(e, "    .adapters = adapters,\n    .nadapters = %d,\n", nadapters);
     put(e, "    .dumps = dumps,\n    .ndumps = %d,\n", ndumps);
     put_logits(e);
     put(e, "    .optimizer = %s,\n    .schedule = %s,\n", quoted(e, o->rule->name),
@@ -549,7 +563,7 @@ void emit_tables(Emit *e) {
     put_units(e);
     put_inputs(e);
     put_training(e);
-    int npeak = put_peak(e), ndumps = put_dumps(e), nsettings = put_settings(e);
+    int npeak = put_peak(e), ndumps = put_dumps(e), nadapters = put_adapters(e), nsettings = put_settings(e);
     put_plan_json(e);
-    put_build(e, npeak, ndumps, nsettings);
+    put_build(e, npeak, ndumps, nadapters, nsettings);
 }

@@ -55,6 +55,24 @@ static int prim_freeze(lua_State *L) { /* tensor */
     return 1;
 }
 
+/* store_in(tensor, what, dtype): a frozen parameter is kept in another dtype. */
+static int prim_store_in(lua_State *L) {
+    Param *p = &tensor_at(L, 1)->param->param;
+    Dtype d = field_to_dtype(L, 3, luaL_checkstring(L, 2));
+    if (!dtype_float(d) || dtype_size(d) < 2)
+        sandbox_fail(L, "%s: dtype = \"%s\"; parameters are stored in fp32, bf16 or fp16", lua_tostring(L, 2),
+                     dtype_name(d));
+    if (dtype_float(p->dtype) && !p->is_buffer) p->dtype = d;
+    return 0;
+}
+
+/* adapt(weight, a, b, scale): exports may add scale b a to the weight. */
+static int prim_adapt(lua_State *L) {
+    Param *w = &tensor_at(L, 1)->param->param;
+    w->adapter = (Adapter){&tensor_at(L, 2)->param->param, &tensor_at(L, 3)->param->param, luaL_checknumber(L, 4)};
+    return 0;
+}
+
 static int prim_sparse(lua_State *L) { /* tensor: a table whose gradient is exchanged by rows */
     tensor_at(L, 1)->param->param.sparse = true;
     lua_settop(L, 1);
@@ -127,7 +145,7 @@ void params_finish(Frontend *f) {
 }
 
 void params_open(lua_State *L) {
-    static const luaL_Reg functions[] = {
-        {"param", prim_param}, {"freeze", prim_freeze}, {"sparse", prim_sparse}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"param", prim_param},       {"freeze", prim_freeze}, {"sparse", prim_sparse},
+                                         {"store_in", prim_store_in}, {"adapt", prim_adapt},   {NULL, NULL}};
     luaL_setfuncs(L, functions, 0);
 }

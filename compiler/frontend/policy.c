@@ -415,6 +415,11 @@ static Checkpoint *read_checkpoint(lua_State *L, int t, const char *what, Source
     return c;
 }
 
+static int prim_path_matches(lua_State *L) { /* pattern, path */
+    lua_pushboolean(L, policy_path_match(luaL_checkstring(L, 1), luaL_checkstring(L, 2), true));
+    return 1;
+}
+
 static int prim_checkpoint_options(lua_State *L) { /* of nn.checkpoint: table or nil -> what enter_checkpoint takes */
     options_table(L, 1);
     lua_pushlightuserdata(L, read_checkpoint(L, 1, "nn.checkpoint", sandbox_source(L)));
@@ -561,6 +566,7 @@ void policy_open(lua_State *L) {
                                          {"mesh", prim_mesh},
                                          {"checkpoint_wrapper", prim_checkpoint_wrapper},
                                          {"checkpoint_options", prim_checkpoint_options},
+                                         {"path_matches", prim_path_matches},
                                          {NULL, NULL}};
     luaL_setfuncs(L, functions, 0);
 }

@@ -154,6 +154,11 @@ bool module_within(const Module *m, const Module *ancestor);
 
 typedef sc_init InitKind;
 
+typedef struct {        /* the matrix scale · b a beside a frozen one, which exports may add to it */
+    const Param *a, *b; /* [rank,inputs], [outputs,rank]; NULL: there is none */
+    double scale;
+} Adapter;
+
 struct Param {
     int id;           /* order of first use in the traced forward, unused ones after, by path */
     const char *path; /* "layers.0.mlp.up.weight" */
@@ -174,6 +179,7 @@ struct Param {
     bool reached;          /* the loss reaches it (set by autodiff) */
     Value *grad; /* its gradient in g->train: fresh, contiguous, in its unit's grad_dtype (set by autodiff). The first
                     part's of fused ones is the gradient of all parts, the others have none of their own */
+    Adapter adapter;
     FusedParams *fused; /* whose part it is (set by QKV fusion), or NULL */
     int group;          /* optimizer parameter group */
     Unit *unit;

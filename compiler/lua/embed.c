@@ -40,6 +40,7 @@
     X(nn_assign, "lua/nn/assign.lua")                                                                                  \
     X(nn_parameters, "lua/nn/parameters.lua")                                                                          \
     X(nn_modules, "lua/nn/modules.lua")                                                                                \
+    X(nn_adapters, "lua/nn/adapters.lua")                                                                              \
     X(nn_experts, "lua/nn/experts.lua")                                                                                \
     X(nn_custom, "lua/nn/custom.lua")                                                                                  \
     X(nn_training, "lua/nn/training.lua")                                                                              \

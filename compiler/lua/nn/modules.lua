@@ -66,6 +66,7 @@ function nn.freeze(x)
 end
 
 local function linear_forward(self, x) return nn.linear(x, self.weight, self.bias or nil) end
+prim.linear_forward = linear_forward
 -- linear with a weight [outputs,inputs] and a bias [outputs], as torch.nn.Linear, PyTorch's initial values included.
 -- bias: true.
 function nn.Linear(inputs, outputs, options)

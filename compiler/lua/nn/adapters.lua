@@ -1,0 +1,97 @@
+-- nn: low-rank adapters (LoRA) beside the matrices of a model whose own parameters stay as they are.
+-- Relies on: the table `prim` (frontend/*.c, arguments.lua, nn/modules.lua), whose field nn this file adds functions to.
+-- Relied on by: nn.lua, which makes the module of it.
+local prim = prim
+local nn, fail, describe, check_keys, table_of = prim.nn, prim.refuse, prim.describe, prim.check_keys, prim.table_of
+local is_module, is_tensor, need_size, need_boolean = prim.is_module, prim.is_tensor, prim.need_size, prim.need_boolean
+
+-- Calls visit(module, path) for each module of the tree once, and leaf(parameter, path) for each parameter.
+local function walk(m, path, seen, visit, leaf)
+  if seen[m] then return end
+  seen[m] = true
+  visit(m, path)
+  local keys = {}
+  for key, field in pairs(m) do
+    if is_module(field) or is_tensor(field) then keys[#keys + 1] = key end
+  end
+  table.sort(keys, function(a, b) return (tonumber(a) or 0) < (tonumber(b) or 0) or (type(a) == type(b) and a < b) end)
+  for _, key in ipairs(keys) do
+    local name = math.type(key) == "integer" and tostring(key - 1) or key
+    local inner = path == "" and name or path .. "." .. name
+    if is_module(m[key]) then walk(m[key], inner, seen, visit, leaf) else leaf(m[key], inner) end
+  end
+end
+
+local function patterns(what, name, list)
+  if type(list) == "string" then list = { list } end
+  if type(list) ~= "table" or #list == 0 then
+    fail(nil, '%s: write %s = { "*.q_proj", "*.v_proj" }, patterns of paths, not %s', what, name, describe(list))
+  end
+  for _, pattern in ipairs(list) do
+    if type(pattern) ~= "string" then fail(nil, "%s: %s has the entry %s; patterns are strings", what, name, describe(pattern)) end
+  end
+  return list
+end
+
+-- Which of the patterns match path; notes in `used` which ever did.
+local function matches(list, path, used)
+  local any = false
+  for _, pattern in ipairs(list) do
+    if prim.path_matches(pattern, path) then any, used[pattern] = true, true end
+  end
+  return any
+end
+
+local function adapted_forward(self, x)
+  local thin = nn.linear(nn.dropout(x, self.lora_dropout), self.lora_A.weight) * self.lora_scale
+  return nn.linear(x, self.weight, self.bias or nil) + nn.linear(thin, self.lora_B.weight)
+end
+
+local function thin(made_by, shape, init)
+  local m = prim.module("LoRA", made_by)
+  m.weight = nn.parameter(shape, { init = init })
+  return m
+end
+
+-- Gives every nn.Linear of the model whose path `match` names a product of two thin matrices (LoRA, Hu et al., 2021):
+-- y = W x + b + B A x · alpha / rank, lora_A.weight [rank,inputs] with nn.Linear's initial values, lora_B.weight
+-- [outputs,rank] of zeros, as peft names them. All parameters that the model had are frozen: they get no gradient and no
+-- state of the optimizer. match: patterns of paths, in which * stands for any characters. rank. alpha: rank. dropout: 0, of
+-- what A reads. rank_stabilized: false; true, alpha / sqrt(rank) instead. train: nil; patterns of parameters that are
+-- trained, too. dtype: nil; "bf16" keeps the frozen parameters in it. Call it before nn.fully_shard. Returns the model.
+function nn.lora(model, options)
+  local what, o = "nn.lora", table_of(options)
+  if not is_module(model) then fail(nil, "nn.lora: expected a module, got %s", describe(model)) end
+  check_keys(what, o, "rank alpha dropout match rank_stabilized train dtype")
+  local rank = need_size(what, "rank", o.rank)
+  local alpha = o.alpha == nil and rank or prim.need_number(what, "alpha", o.alpha, "a number above 0", function(x) return x > 0 end)
+  local match, train, used = patterns(what, "match", o.match), o.train and patterns(what, "train", o.train) or {}, {}
+  local scale = alpha / (need_boolean(what, "rank_stabilized", o.rank_stabilized, false) and math.sqrt(rank) or rank)
+  local dropout = prim.need_probability(what, o.dropout or 0)
+  local linears, chosen = {}, {}
+  walk(model, "", {}, function(m, path)
+    if rawget(m, "forward") ~= prim.linear_forward then return end
+    linears[#linears + 1] = path
+    if matches(match, path, used) then chosen[#chosen + 1] = m end
+  end, function(parameter, path)
+    if matches(train, path, used) then return end
+    nn.freeze(parameter)
+    if o.dtype then prim.store_in(parameter, what, o.dtype) end
+  end)
+  for _, list in ipairs { match, train } do
+    for _, pattern in ipairs(list) do
+      if not used[pattern] then
+        fail(nil, "nn.lora: no %s has a path that '%s' matches%s", list == match and "nn.Linear" or "parameter", pattern,
+             list == match and #linears > 0 and "; there is " .. linears[#linears] or "")
+      end
+    end
+  end
+  for _, m in ipairs(chosen) do
+    local outputs, inputs = m.weight:size(0), m.weight:size(1)
+    m.lora_A = thin(("nn.lora's A [%d,%d]"):format(rank, inputs), { rank, inputs }, nn.init.kaiming_uniform())
+    m.lora_B = thin(("nn.lora's B [%d,%d]"):format(outputs, rank), { outputs, rank }, nn.init.zeros())
+    m.lora_scale, m.lora_dropout, m.forward = scale, dropout, adapted_forward
+    prim.adapt(m.weight, m.lora_A.weight, m.lora_B.weight, scale)
+  end
+  return model
+end
