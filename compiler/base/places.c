@@ -59,6 +59,13 @@ const char *places_headers(Arena *a) {
     return found;
 }
 
+const char *places_models(Arena *a) {
+    static const char *const beside[] = {"../models", "../share/shardc/models"};
+    static const char *const at_home[] = {"models", "share/shardc/models"};
+    const char *found = first_below(a, getenv("SHARDC_HOME"), at_home, 2, "families/config.lua");
+    return found ? found : first_below(a, program_folder(a), beside, 2, "families/config.lua");
+}
+
 const char *places_on_path(Arena *a, const char *program) {
     const char *path = getenv("PATH");
     char *rest = arena_strdup(a, path ? path : "");

@@ -1,6 +1,6 @@
 /* Where things are on this machine: the runtime beside shardc, CUDA.
  * Relies on: base.
- * Relied on by: build.c, extension/, `shardc calibrate`. */
+ * Relied on by: build.c, extension/, frontend.c, `shardc calibrate`. */
 #ifndef SHARDC_PLACES_H
 #define SHARDC_PLACES_H
 
@@ -12,6 +12,7 @@ enum { MOST_FOLDERS = 16 };
  * makes it there (`make TARGET` in a checkout). */
 const char *places_library(Arena *a, const char *file, const char *target);
 const char *places_headers(Arena *a);                      /* the folder of sc.h */
+const char *places_models(Arena *a);                       /* the folder of shardc's models; NULL: it has none */
 const char *places_on_path(Arena *a, const char *program); /* the first folder of PATH with it; NULL: none */
 int places_cuda(Arena *a, const char **homes);
 const char *places_find(Arena *a, const char *const *homes, int n, const char *file); /* at or below one of them */

@@ -55,6 +55,7 @@ int command_diff(Arena *a, const Options *o);
 int command_report(Arena *a, const Options *o);
 int command_verify(Arena *a, const Options *o);
 int command_data(Arena *a, const Options *o);
+int command_import(Arena *a, const Options *o);
 int command_calibrate(Arena *a, const Options *o);
 int command_pack(Arena *a, const Options *o);
 

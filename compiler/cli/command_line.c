@@ -228,6 +228,8 @@ static const Option options[] = {
      .take = take_text, TO(out)},
     {CALIBRATE, 'o', "output", "FILE", 3, "Write the device profile (or the list of a MODEL's kernels) to FILE",
      .take = take_text, TO(out)},
+    {IMPORT, 'o', "output", "FILE.lua", 1, "The Lua file; the folder's name and .lua, here, unless given",
+     .take = take_text, TO(out)},
     {DATA, 'o', "output", "FILE", 1, "Where the tokens go; only tokens are replaced", .take = take_text, TO(out)},
     {PACK, 0, "capacity", "BYTES", 3,
      "Exit 1 where the buffers do not fit in so many; without it, as few as can be found", .take = take_large,

@@ -21,8 +21,9 @@ enum {
     RUNS = 1 << 11,
     SHELL = 1 << 12,
     MAN = 1 << 13,
+    IMPORT = 1 << 14,
     ALL = (1 << 12) - 1, /* that compile, read or write something */
-    EVERY = (1 << 14) - 1,
+    EVERY = (1 << 15) - 1,
     COMPILE = ALL & ~(DATA | RUNS),
     REPORT = PREDICT | INSPECT | VERIFY
 };

@@ -1,6 +1,7 @@
 /* From a model file to a Graph: opens the sandbox with nn and optim, runs the file, traces what it returns.
  * Relies on: every file of this folder; lua/embed.h.
  * Relied on by: cli/input.c, the tests. */
+#include "../base/places.h"
 #include "../ir/training.h"
 #include "../ir/unproven.h"
 #include "../lua/embed.h"
@@ -92,6 +93,7 @@ Graph *frontend_load(Arena *a, const FrontendOptions *o) {
     *(Frontend **)lua_getextraspace(f->L) = f;
     sandbox_of(f->L)->fallback = (Source){f->g->file, 1};
     sandbox_of(f->L)->quiet = o->planned;
+    sandbox_of(f->L)->models = places_models(a);
     open_libraries(f);
     sandbox_run(f->L, text, n, arena_printf(a, "@%s", o->model_file), 1);
     Source end = {f->g->file, 1};

@@ -194,19 +194,26 @@ static _Noreturn void no_such_module(lua_State *L, Sandbox *s, const char *name,
                  near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
 }
 
-char *sandbox_path(const Sandbox *s, const char *name) {
-    const char *folder = strcmp(s->folder, ".") ? s->folder : "";
+static char *path_within(const Sandbox *s, const char *folder, const char *name) {
+    if (!strcmp(folder, ".")) folder = "";
     return arena_printf(s->arena, "%s%s%s", folder, *folder && strcmp(folder, "/") ? "/" : "", name);
 }
+char *sandbox_path(const Sandbox *s, const char *name) {
+    return path_within(s, s->folder, name);
+}
 
-bool sandbox_holds(const Sandbox *s, const char *resolved) {
+static bool holds(const char *within, const char *resolved) {
     char folder[PATH_MAX];
-    if (!realpath(s->folder, folder)) return false;
+    if (!within || !realpath(within, folder)) return false;
     size_t n = strcmp(folder, "/") ? strlen(folder) : 0;
     return !strncmp(resolved, folder, n) && resolved[n] == '/';
 }
+bool sandbox_holds(const Sandbox *s, const char *resolved) {
+    return holds(s->folder, resolved);
+}
 
-/* The path of folder/a/b.lua for "a.b"; a name of anything but words and dots could leave the folder. */
+/* The path of folder/a/b.lua for "a.b", beside the model or else among shardc's models; a name of anything but words
+ * and dots could leave the folder. */
 static const char *module_path(lua_State *L, Sandbox *s, const char *name) {
     for (const char *p = name; *p; p++)
         if (!isalnum((unsigned char)*p) && *p != '_' && *p != '-' && !(*p == '.' && p > name && p[1] && p[1] != '.'))
@@ -215,11 +222,15 @@ static const char *module_path(lua_State *L, Sandbox *s, const char *name) {
                 "require: '%s' is no module name: write words with dots between them; files lie in the model's folder",
                 name);
     if (!s->folder) no_such_module(L, s, name, NULL);
-    char *path = sandbox_path(s, arena_printf(s->arena, "%s.lua", name));
-    for (char *p = path + strlen(path) - 4 - strlen(name); *p; p++)
+    char *file = arena_printf(s->arena, "%s.lua", name), real[PATH_MAX];
+    for (char *p = file; *p; p++)
         if (*p == '.' && strcmp(p, ".lua")) *p = '/';
-    char real[PATH_MAX];
-    if (!realpath(path, real)) no_such_module(L, s, name, path);
+    char *path = sandbox_path(s, file);
+    if (!realpath(path, real)) {
+        char *shared = s->models ? path_within(s, s->models, file) : NULL;
+        if (shared && realpath(shared, real) && holds(s->models, real)) return shared;
+        no_such_module(L, s, name, path);
+    }
     if (!sandbox_holds(s, real))
         sandbox_fail(L, "require: %s leads out of the model's folder (to %s): copy the file into the folder", path,
                      real);

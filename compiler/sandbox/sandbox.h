@@ -26,6 +26,7 @@ typedef struct {
     Arena *arena;
     lua_State *L;
     const char *folder;  /* files may be required from here; NULL: none */
+    const char *models;  /* and from here, where `folder` has none of the name; NULL: from nowhere else */
     Map *files;          /* path -> text, of every file that was loaded */
     size_t used;         /* bytes that Lua holds */
     size_t held_before;  /* by the arena, before this sandbox */
@@ -39,8 +40,9 @@ typedef struct {
     volatile sig_atomic_t time_over;
 } Sandbox;
 
-/* A sandboxed Lua state (no io, os.execute, load of binary chunks, C modules or files outside `folder`; limits on
- * processor time, memory and printed text; pairs visits sorted keys). Also used for device profiles. One at a time. */
+/* A sandboxed Lua state (no io, os.execute, load of binary chunks, C modules or files outside `folder` and `models`;
+ * limits on processor time, memory and printed text; pairs visits sorted keys). Also used for device profiles. One at a
+ * time. */
 lua_State *sandbox_new(Arena *a, const char *folder);
 void sandbox_close(lua_State *L);     /* before the arena is freed */
 void sandbox_limit(const char *text); /* "time=60": of every state to come; a usage error where it is none */

@@ -46,8 +46,7 @@ struct Weights {
 static void add_file(Weights *w, const char *path) {
     char error[ST_ERROR];
     struct stat st;
-    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
-        die("%s: a folder; --weights takes its files: '%s/*.safetensors'", path, path);
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) die("%s: a folder within the pattern of --weights", path);
     w->files = realloc(w->files, (size_t)(w->n + 1) * sizeof *w->files);
     if (!w->files) die("out of memory for a list of files");
     if (!st_open(&w->files[w->n], path, error)) die("%s: %s", path, error);
@@ -69,8 +68,33 @@ static bool add_shards(Weights *w, const char *index) {
     return true;
 }
 
+/* What a Hugging Face folder names: its index, or its one file, or all of its files. false: it is no folder. */
+static bool add_folder(Weights *w, const char *folder) {
+    static const char *const names[] = {"model.safetensors.index.json", "model.safetensors"};
+    struct stat st;
+    glob_t g;
+    if (stat(folder, &st) || !S_ISDIR(st.st_mode)) return false;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char *path = need_text("%s/%s", folder, names[i]);
+        bool there = access(path, F_OK) == 0;
+        if (there && !add_shards(w, path)) add_file(w, path);
+        free(path);
+        if (there) return true;
+    }
+    char *all = need_text("%s/*.safetensors", folder);
+    if (glob(all, 0, NULL, &g) != 0)
+        die("%s: no model.safetensors.index.json, model.safetensors or other .safetensors in this folder; weights of "
+            "torch.save are not read: save_pretrained writes safetensors",
+            folder);
+    for (size_t i = 0; i < g.gl_pathc; i++) add_file(w, g.gl_pathv[i]);
+    globfree(&g);
+    free(all);
+    return true;
+}
+
 static void add_pattern(Weights *w, const char *pattern) {
     glob_t g;
+    if (add_folder(w, pattern)) return;
     if (add_shards(w, pattern)) return;
     if (access(pattern, F_OK) == 0 || glob(pattern, GLOB_TILDE, NULL, &g) != 0) {
         add_file(w, pattern); /* its message says what is wrong */

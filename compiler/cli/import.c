@@ -1,0 +1,202 @@
+/* `shardc import`: the config.json of a Hugging Face folder becomes a Lua file that calls the family of its model_type
+ * with these fields, and the commands that predict and train from the folder's weights.
+ * Relies on: base/places.h, cJSON, models/families. Relied on by: main.c. */
+#include "../base/places.h"
+#include "../plan/figures.h"
+#include "cli.h"
+
+#include <cjson/cJSON.h>
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { CONFIG_MOST = 1 << 20, DEEPEST = 8, LINE = 110 };
+
+/* ── values, as Lua writes them ──────────────────────────────────────────────────────────────────────────────────────
+ */
+typedef struct {
+    Str *out;
+    const char *path; /* of config.json */
+    bool has_null;
+} Writer;
+
+static void put_string(Str *s, const char *text) {
+    str_add(s, "\"");
+    for (const unsigned char *p = (const unsigned char *)text; *p; p++)
+        if (*p == '"' || *p == '\\' || iscntrl(*p))
+            str_addf(s, "\\%03d", *p);
+        else
+            str_addf(s, "%c", *p);
+    str_add(s, "\"");
+}
+
+static bool is_word(const char *name) {
+    static const char *const kept[] = {"and",      "break",  "do",   "else", "elseif", "end",  "false", "for",
+                                       "function", "goto",   "if",   "in",   "local",  "nil",  "not",   "or",
+                                       "repeat",   "return", "then", "true", "until",  "while"};
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
+        if (!strcmp(name, kept[i])) return false;
+    if (!*name || isdigit((unsigned char)*name)) return false;
+    for (; *name; name++)
+        if (!isalnum((unsigned char)*name) && *name != '_') return false;
+    return true;
+}
+
+static void put_value(Writer *w, const cJSON *v, const char *name, int depth) {
+    Str *s = w->out;
+    if (depth > DEEPEST) fail((Source){w->path, 0}, "'%s' is nested deeper than %d levels", name, DEEPEST);
+    if (cJSON_IsNull(v)) {
+        str_add(s, "config.null");
+        w->has_null = true;
+    } else if (cJSON_IsBool(v)) {
+        str_add(s, cJSON_IsTrue(v) ? "true" : "false");
+    } else if (cJSON_IsString(v)) {
+        put_string(s, v->valuestring);
+    } else if (cJSON_IsNumber(v)) {
+        double x = v->valuedouble;
+        if (!isfinite(x)) fail((Source){w->path, 0}, "'%s' is a number that no double holds", name);
+        if (x == floor(x) && fabs(x) < 1e15)
+            str_addf(s, "%.0f", x);
+        else
+            str_addf(s, "%.17g", x);
+    } else {
+        const char *between = "";
+        str_add(s, "{ ");
+        for (const cJSON *item = v->child; item; item = item->next, between = ", ") {
+            str_add(s, between);
+            if (cJSON_IsObject(v)) {
+                if (is_word(item->string)) {
+                    str_addf(s, "%s = ", item->string);
+                } else {
+                    str_add(s, "[");
+                    put_string(s, item->string);
+                    str_add(s, "] = ");
+                }
+            }
+            put_value(w, item, item->string ? item->string : name, depth + 1);
+        }
+        str_add(s, v->child ? " }" : "}");
+    }
+}
+
+/* ── the folder ──────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static int by_name(const void *a, const void *b) {
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* "cohere2, gemma2, ...": a file each in models/families, but those that families share. */
+static const char *families(Arena *a, const char *models) {
+    static const char *const shared[] = {"config.lua", "decoder.lua", "training.lua"};
+    VEC(char *) names = {0};
+    DIR *d = opendir(path_join(a, models, "families", ""));
+    for (struct dirent *e; d && (e = readdir(d));) {
+        size_t n = strlen(e->d_name);
+        bool family = n > 4 && !strcmp(e->d_name + n - 4, ".lua");
+        for (size_t i = 0; i < sizeof shared / sizeof *shared; i++) family &= strcmp(e->d_name, shared[i]) != 0;
+        if (family) push(&names, a, arena_printf(a, "%.*s", (int)n - 4, e->d_name));
+    }
+    if (d) closedir(d);
+    qsort(names.at, (size_t)names.n, sizeof *names.at, by_name);
+    Str s = {.arena = a};
+    for (int i = 0; i < names.n; i++) str_addf(&s, "%s%s", i ? ", " : "", names.at[i]);
+    return names.n ? s.s : "none";
+}
+
+static const char *config_of(Arena *a, const char *given) {
+    struct stat st;
+    if (stat(given, &st)) {
+        const char *slash = strchr(given, '/');
+        bool hub = slash && slash != given && !strchr(slash + 1, '/') && *given != '.' && *given != '/' && slash[1];
+        if (hub)
+            fail(NOWHERE,
+                 "%s is no folder here; if it is the name of a model on the Hugging Face Hub, download it first: "
+                 "huggingface-cli download %s --local-dir %s",
+                 given, given, slash + 1);
+        fail(NOWHERE, "cannot read %s: %s", given, strerror(errno));
+    }
+    if (!S_ISDIR(st.st_mode)) return given;
+    const char *path = path_join(a, given, "config.json", "");
+    if (access(path, R_OK))
+        fail(NOWHERE, "%s: %s; give the folder that save_pretrained wrote, or that was downloaded", path,
+             strerror(errno));
+    return path;
+}
+
+/* "llama-3b.lua", in this folder: what the model's folder is called. */
+static const char *name_of(Arena *a, const char *folder) {
+    char *name = arena_strdup(a, basename(path_real(a, folder)));
+    for (char *p = name; *p; p++)
+        if (!isalnum((unsigned char)*p) && *p != '_' && *p != '-' && *p != '.') *p = '_';
+    return arena_printf(a, "%s.lua", *name && *name != '.' ? name : "model");
+}
+
+static const char *model_type_of(Arena *a, const cJSON *root, const char *path, const char *models) {
+    const cJSON *type = cJSON_GetObjectItemCaseSensitive(root, "model_type");
+    if (!cJSON_IsString(type)) fail((Source){path, 0}, "it has no model_type; known are %s", families(a, models));
+    const char *name = arena_strdup(a, type->valuestring);
+    bool known = is_word(name) && strcmp(name, "config") && strcmp(name, "decoder") && strcmp(name, "training");
+    if (!known || access(path_join(a, models, "families/", arena_printf(a, "%s.lua", name)), R_OK))
+        fail((Source){path, 0}, "model_type '%.80s' has no family here; there are %s (models/families)", name,
+             families(a, models));
+    return name;
+}
+
+int command_import(Arena *a, const Options *o) {
+    const char *given = o->inputs.at[0], *path = config_of(a, given), *models = places_models(a), *end = NULL;
+    const char *folder = path_folder(a, path), *out = o->out ? o->out : name_of(a, folder);
+    size_t n;
+    if (!models) fail(NOWHERE, "models/families is not beside shardc; set SHARDC_HOME to the folder of shardc");
+    const char *text = input_read(a, NOWHERE, path, CONFIG_MOST, &n);
+    cJSON *root = cJSON_ParseWithLengthOpts(text, n, &end, false);
+    if (!root || !cJSON_IsObject(root)) {
+        int line = 1;
+        for (const char *p = text; end && p < end && p < text + n; p++) line += *p == '\n';
+        fail((Source){path, line}, "no JSON object: give the config.json of a Hugging Face model");
+    }
+    const char *type = model_type_of(a, root, path, models);
+    Str fields = {.arena = a}, s = {.arena = a};
+    Writer w = {&fields, path, false};
+    for (const cJSON *v = root->child; v; v = v->next) {
+        Str one = {.arena = a};
+        w.out = &one;
+        put_value(&w, v, v->string, 0);
+        str_add(&fields, "  ");
+        if (is_word(v->string)) {
+            str_addf(&fields, "%s", v->string);
+        } else {
+            str_add(&fields, "[");
+            put_string(&fields, v->string);
+            str_add(&fields, "]");
+        }
+        str_addf(&fields, " = %s,\n", one.s);
+    }
+    cJSON_Delete(root);
+    str_addf(&s,
+             "-- A %s model, as its config.json says. Written by shardc import. Fields that this family does not use\n"
+             "-- change nothing. Options of training (--set) are in models/families/training.lua.\n",
+             type);
+    if (w.has_null) str_add(&s, "local config = require \"families.config\"\n");
+    str_addf(&s, "local family = require \"families.%s\"\n\nlocal training = family {\n%s}\nreturn training\n", type,
+             fields.s ? fields.s : "");
+    if (cli_is_model(out) == false) fail_usage("import writes a .lua file: -o NAME.lua, not %s", out);
+    OutFile f = out_open(a, out);
+    fputs(s.s, f.f);
+    out_commit(&f);
+
+    Options whole = *o; /* what the family refuses, it refuses now */
+    whole.out = NULL;
+    whole.quiet = true;
+    const Plan *p = cli_plan(a, &whole, out);
+    double parameters = 0;
+    for (int i = 0; i < p->nunits; i++) parameters += (double)p->units[i].numel;
+    const char *name = arena_printf(a, "%.*s", (int)strlen(basename(out)) - 4, basename(out));
+    printf("%s: %s of %s, %s parameters\n\n", out, type, path, figure_grouped(a, parameters));
+    printf("shardc predict %s --set precision=bf16 --world 8 --device h200\n", out);
+    printf("shardc build %s && build/%s/%s --weights %s --data 'train*.bin' --steps 1000\n", out, name, name, folder);
+    return 0;
+}

@@ -1,0 +1,135 @@
+-- A decoder of the kind of Llama: attention and an MLP by turns, each added to the stream. Paths are Hugging Face's.
+-- Relies on: nn. Relied on by: the families, each of which says in a table what is its own.
+local nn = require "nn"
+
+local function Linear(inputs, outputs, bias)
+  return nn.Linear(inputs, outputs, { bias = bias or false, init = nn.init.normal(0, 0.02) })
+end
+
+local function plus_one(self, x) return nn.rms_norm(x, self.weight + 1, self.eps) end
+-- c.norm: "one_plus", whose weights are what is added to 1, as Gemma's; "layer", nn.LayerNorm without a bias; else RMSNorm.
+local function Norm(c, width)
+  if c.norm == "layer" then return nn.LayerNorm(width, { eps = c.eps, bias = false }) end
+  if c.norm ~= "one_plus" then return nn.RMSNorm(width, { eps = c.eps }) end
+  local m = nn.module "RMSNorm"
+  m.weight, m.eps, m.forward = nn.parameter({ width }), c.eps, plus_one
+  return m
+end
+
+local activations = {
+  silu = nn.silu, gelu = nn.gelu, relu = nn.relu,
+  gelu_tanh = function(x) return nn.gelu(x, "tanh") end,
+}
+activations.gelu_pytorch_tanh, activations.gelu_new = activations.gelu_tanh, activations.gelu_tanh
+
+-- Of layer i: c.rope[i] are options of nn.rope, or false; c.window[i] is how many keys a query sees, or false.
+local function Attention(c, i)
+  local m = nn.module(c.name .. "Attention")
+  local bias, sizes = c.bias or {}, { c.heads * c.width, c.kv_heads * c.width, c.kv_heads * c.width }
+  if c.fused then
+    m.qkv_proj = Linear(c.dim, sizes[1] + 2 * sizes[2])
+  else
+    m.q_proj = Linear(c.dim, sizes[1], bias.qkv)
+    m.k_proj = Linear(c.dim, sizes[2], bias.qkv)
+    m.v_proj = Linear(c.dim, sizes[3], bias.qkv)
+  end
+  m.o_proj = Linear(c.heads * c.width, c.dim, bias.o)
+  if c.qk_norm then                                        -- "head": of each head; "whole": of all of them together
+    local whole = c.qk_norm == "whole"
+    m.q_norm, m.k_norm = Norm(c, whole and sizes[1] or c.width), Norm(c, whole and sizes[2] or c.width)
+  end
+  local rope, window = c.rope[i], c.window and c.window[i]
+  function m:forward(x)
+    local batch, seq = x:size(0), x:size(1)
+    local function placed(y, heads, norm)
+      if norm and c.qk_norm == "whole" then y = norm(y) end
+      y = y:reshape(batch, seq, heads, c.width)
+      if norm and c.qk_norm == "head" then y = norm(y) end
+      return rope and nn.rope(y, rope) or y
+    end
+    local q, k, v
+    if c.fused then q, k, v = nn.split(self.qkv_proj(x), sizes, -1) else q = self.q_proj(x) end
+    q = placed(q, c.heads, c.qk_norm and self.q_norm)
+    k = placed(k or self.k_proj(x), c.kv_heads, c.qk_norm and self.k_norm)
+    v = (v or self.v_proj(x)):reshape(batch, seq, c.kv_heads, c.width)
+    local y = nn.attention { q = q, k = k, v = v, causal = true, dropout = c.attention_dropout or 0, scale = c.scale,
+                             softcap = c.attention_softcap, window = window and { window - 1, 0 } or nil }
+    return self.o_proj(y:reshape(batch, seq, c.heads * c.width))
+  end
+  return m
+end
+
+local function MLP(c)
+  local m, bias, act = nn.module(c.name .. "MLP"), c.bias or {}, activations[c.activation or "silu"]
+  if c.fused or c.fused_mlp then
+    m.gate_up_proj, m.down_proj = Linear(c.dim, 2 * c.ffn), Linear(c.ffn, c.dim)
+    function m:forward(x)
+      local gate, up = nn.chunk(self.gate_up_proj(x), 2, -1)
+      return self.down_proj(act(gate) * up)
+    end
+    return m
+  end
+  m.gate_proj, m.up_proj, m.down_proj = Linear(c.dim, c.ffn, bias.mlp), Linear(c.dim, c.ffn, bias.mlp), Linear(c.ffn, c.dim, bias.mlp)
+  function m:forward(x) return self.down_proj(act(self.gate_proj(x)) * self.up_proj(x)) end
+  return m
+end
+
+-- c.norms: the names of the norms before and after attention and MLP, of which some may be missing.
+local llama = { before_attention = "input_layernorm", before_mlp = "post_attention_layernorm" }
+local function Block(c, i)
+  local m, norms = nn.module(c.name .. "DecoderLayer"), c.norms or llama
+  local function normed(self, place, x) return norms[place] and self[norms[place]](x) or x end
+  if norms.before_attention then m[norms.before_attention] = Norm(c, c.dim) end
+  m.self_attn = Attention(c, i)
+  for _, place in ipairs { "after_attention", "before_mlp" } do
+    if norms[place] then m[norms[place]] = Norm(c, c.dim) end
+  end
+  m.mlp = MLP(c)
+  if norms.after_mlp then m[norms.after_mlp] = Norm(c, c.dim) end
+  local function added(x, y)
+    y = nn.dropout(y, c.dropout or 0)
+    return x + (c.residual_multiplier and y * c.residual_multiplier or y)
+  end
+  function m:forward(x)
+    x = added(x, normed(self, "after_attention", self.self_attn(normed(self, "before_attention", x))))
+    return added(x, normed(self, "after_mlp", self.mlp(normed(self, "before_mlp", x))))
+  end
+  function m:parallel(x)                                   -- both read what one norm makes
+    local y = normed(self, "before_attention", x)
+    return x + self.self_attn(y) + self.mlp(y)
+  end
+  if c.parallel then m.forward = m.parallel end
+  return m
+end
+
+local function Body(c)
+  local m = nn.module(c.name .. "Model")
+  m.embed_tokens = nn.Embedding(c.vocab, c.dim, { init = nn.init.normal(0, 0.02) })
+  m.layers = nn.list {}
+  for i = 1, c.layers do m.layers[i] = Block(c, i) end
+  m.norm = Norm(c, c.dim)
+  function m:forward(tokens)
+    local x = self.embed_tokens(tokens)
+    if c.embedding_multiplier then x = x * c.embedding_multiplier end
+    for _, block in ipairs(self.layers) do x = block(x) end
+    return self.norm(x)
+  end
+  return m
+end
+
+-- The decoder with its head. m:hidden(tokens): what the head reads; m(tokens): logits.
+return function(c)
+  local m = nn.module(c.name .. "ForCausalLM")
+  m.model = Body(c)
+  m.lm_head = Linear(c.dim, c.vocab)
+  if c.tied then m.lm_head.weight = m.model.embed_tokens.weight end
+  function m:hidden(tokens)
+    local x = self.model(tokens)
+    return c.logits_multiplier and x * c.logits_multiplier or x
+  end
+  function m:forward(tokens)
+    local logits = self.lm_head(self:hidden(tokens))
+    return c.logits_softcap and nn.tanh(logits / c.logits_softcap) * c.logits_softcap or logits
+  end
+  return m
+end

@@ -1,0 +1,88 @@
+-- How a decoder is trained: the options that all of them have, their units, their loss and their optimizer.
+-- Relies on: nn, optim, families/decoder.lua. Relied on by: the families, llama3.lua, qwen2.lua.
+local nn, optim = require "nn", require "optim"
+local decoder = require "families.decoder"
+local training = {}
+
+-- nn.options of these and of a model's own.
+function training.options(own)
+  local o = {
+    batch = 1, seq = 2048, dropout = 0.0, lr = 3e-4, clip = 1.0, accumulate = 1,
+    precision = nn.choice("fp32", "bf16", "fp16"), gradients = nn.choice("fp32", "bf16", "fp16"),
+    optimizer = nn.choice("adamw", "muon"), moments = nn.choice("fp32", "bf16"), recompute = nn.choice("none", "selective", "full"),
+    offload = nn.choice("none", "activations", "state"),
+    reshard = true, prefetch = 1, head = nn.choice("whole", "chunks"), -- chunks: all logits are never in memory at once
+    lora = 0, lora_alpha = nn.optional "number", lora_match = "*_proj", -- rank of nn.lora, 0: all parameters are trained
+  }
+  for name, value in pairs(own or {}) do o[name] = value end
+  return nn.options(o)
+end
+
+-- The training of the decoder that c describes (decoder.lua).
+function training.of(c, o)
+  c.dropout, c.attention_dropout = o.dropout, (c.attention_dropout or 0) > 0 and c.attention_dropout or o.dropout
+  local model = decoder(c)
+  if o.lora > 0 then
+    nn.lora(model, { rank = o.lora, alpha = o.lora_alpha, match = { o.lora_match }, dtype = o.precision ~= "fp32" and o.precision or nil })
+  end
+  local policy = {
+    mp_policy = { param_dtype = o.precision, reduce_dtype = "fp32", grad_dtype = o.gradients },
+    reshard_after_forward = o.reshard,
+    prefetch = { forward = o.prefetch, backward = o.prefetch },
+    offload = { params = o.offload == "state", optimizer = o.offload == "state" },
+  }
+  for _, block in ipairs(model.model.layers) do
+    if o.recompute ~= "none" or o.offload == "activations" then
+      nn.checkpoint_wrapper(block, {
+        recompute = o.recompute ~= "none",
+        save = o.recompute == "selective" and { "attention", "matmul" } or {},
+        offload = o.offload == "activations" and { "input" } or {},
+      })
+    end
+    nn.fully_shard(block, policy)
+  end
+  if not c.tied then
+    nn.fully_shard(model.model.embed_tokens, policy)
+    nn.fully_shard(model.lm_head, policy)
+  end
+  policy.reshard_after_forward = nil                       -- the root stays gathered, as in PyTorch
+  nn.fully_shard(model, policy)
+
+  -- Muon with AdamW's rate and decay for all matrices but the embedding and the head.
+  local adamw = { lr = o.lr, betas = { 0.9, 0.95 }, weight_decay = 0.1, moment_dtype = o.moments }
+  local groups = o.lora > 0 and {} or { { match = { "*.bias", "*norm*" }, weight_decay = 0 } }
+  local function optimizer()
+    if o.optimizer == "adamw" then adamw.groups = groups return optim.AdamW(adamw) end
+    local others = optim.AdamW(adamw)
+    groups[#groups + 1] = { match = { "model.embed_tokens.*", "lm_head.*" }, optimizer = others }
+    return optim.Muon { lr = o.lr, adjust_lr_fn = "match_rms_adamw", moment_dtype = o.moments, groups = groups, others = others }
+  end
+
+  return nn.training {
+    model = model,
+    batch = {
+      tokens  = nn.input("int32", { o.batch, o.seq }, { from = "tokens" }),
+      targets = nn.input("int32", { o.batch, o.seq }, { from = "tokens", shift = 1 }),
+    },
+    loss = function(m, b)
+      if o.head == "chunks" then return nn.linear_cross_entropy(m:hidden(b.tokens), m.lm_head.weight, b.targets, { softcap = c.logits_softcap }) end
+      return nn.cross_entropy(m(b.tokens), b.targets)
+    end,
+    sample = {
+      inputs = { tokens = nn.input("int32", { 1, o.seq }, { from = "tokens" }) },
+      logits = function(m, b) return m(b.tokens) end,
+    },
+    optimizer = optimizer(),
+    schedule = optim.cosine { warmup = 2000, total = 100000, min_ratio = 0.1 },
+    clip_grad_norm = o.clip, accumulate = o.accumulate,
+  }
+end
+
+-- The same rope, or window, for all layers.
+function training.everywhere(layers, x)
+  local list = {}
+  for i = 1, layers do list[i] = x end
+  return list
+end
+
+return training
