@@ -22,7 +22,8 @@ typedef struct {
     bool records;   /* --data - */
     int64_t steps;  /* -1: not given */
     const char *save, *resume, *export_path, *log, *report;
-    int export_dtype;  /* EXPORT_... */
+    int export_dtype; /* EXPORT_... */
+    bool export_adapters;
     const char *go_on; /* --continue: save and resume are this folder, which may hold no state yet */
     int64_t save_every, eval_every, eval_steps;
     bool has_seed;

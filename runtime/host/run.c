@@ -188,7 +188,7 @@ static void check_outputs(Run *run) {
         die("--export: ranks on several machines cannot read each other's weights: use --save here, and then --resume, "
             "--steps and --export with a program for one machine");
     if (o->save) run->held = saver_check(o->save, o->resume, run->held);
-    if (o->export_path) exporter_check(o->export_path);
+    if (o->export_path) exporter_check(o);
     if (o->log) log_check(o->log);
     if (o->report) report_check(o);
 }

@@ -6,9 +6,9 @@
 
 #include "args.h"
 #include "checkpoint.h"
+#include "export.h"
 #include "loader.h"
 #include "schedule.h"
-#include "weights.h"
 
 /* How far the ranks have come, for who outlives them: in memory shared with them. */
 typedef struct {

@@ -1,7 +1,6 @@
-/* Weights as plain safetensors. Import: each rank reads and converts the ranges that its slices hold. Export: rank 0
- * puts every parameter together from the ranks that hold it, piece by piece.
- * Relies on: args, safetensors, shard_index, state, file.h, folded, target (sc_read_peer).
- * Relied on by: run, train. */
+/* Weights as plain safetensors, read: each rank reads and converts the ranges that its slices hold.
+ * Relies on: args, safetensors, shard_index, state, file.h, folded.
+ * Relied on by: run, train, export. */
 #include "weights.h"
 #include "../file.h"
 #include "die.h"
@@ -16,10 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum {
-    CHUNK = 1 << 18, /* elements converted at a time */
-    WIDEST = 4,      /* times as many bytes as before it: fp64 of bf16 */
-};
+enum { CHUNK = 1 << 18 }; /* elements converted at a time */
 
 /* ── import ──────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
@@ -507,14 +503,23 @@ static void tell_left(const Weights *w, const sc_param_info **left, int n) {
     free(names);
 }
 
+/* Is it one of an adapter's two matrices, which published weights do not have? */
+static bool is_adapter(const sc_build *b, int param) {
+    for (int i = 0; i < b->nadapters; i++)
+        if (b->adapters[i].a == param || b->adapters[i].b == param) return true;
+    return false;
+}
+
 static void take_params(const Weights *w) {
     const sc_param_info **left = need((size_t)w->b->nparams, sizeof *left);
-    int n = 0, buffers = 0, taken = 0, fp8 = 0;
+    int n = 0, buffers = 0, taken = 0, fp8 = 0, adapters = 0;
     for (int i = 0; i < w->b->nparams; i++) {
         const sc_param_info *p = &w->b->params[i];
         Entry *e = find(w, p->path);
         buffers += !e && p->buffer;
-        if (!e && !p->buffer) left[n++] = p;
+        bool adapter = !e && is_adapter(w->b, i);
+        adapters += adapter;
+        if (!e && !p->buffer && !adapter) left[n++] = p;
         if (!e) continue;
         check_shape(w, e, p);
         check_dtype(w, e, p);
@@ -528,6 +533,8 @@ static void take_params(const Weights *w) {
             "--weights-map what they are here",
             w->files[0].path, w->b->params[0].path);
     if (buffers) note("%d buffers are not in %s: they keep their initial values", buffers, w->files[0].path);
+    if (adapters)
+        note("%d matrices of adapters are not in %s: they keep their initial values", adapters, w->files[0].path);
     if (fp8) note("%d tensors are fp8 and have no scale beside them: they are read as they are", fp8);
     if (n) tell_left(w, left, n);
     free(left);
@@ -675,8 +682,7 @@ void weights_load(const Weights *w, sc_rank *r) {
     free(out);
 }
 
-/* "bf16", or "bf16 and fp32": of `used`, a bit each. In new memory. */
-static char *dtypes_text(unsigned used) {
+char *dtypes_text(unsigned used) {
     char *text = need_text("%s", "");
     for (int d = 0; d < N_DTYPES; d++) {
         if (!(used >> d & 1)) continue;
@@ -687,7 +693,12 @@ static char *dtypes_text(unsigned used) {
     return text;
 }
 
-static unsigned taken_dtypes(const Weights *w) {
+sc_dtype weights_dtype(const Weights *w, const char *path, sc_dtype otherwise) {
+    const Entry *e = w ? find(w, path) : NULL;
+    return e ? (sc_dtype)e->t->sc_dtype : otherwise;
+}
+
+unsigned weights_dtypes(const Weights *w) {
     unsigned used = 0;
     for (int i = 0; i < w->nentries; i++)
         if (w->entries[i].taken) used |= 1u << w->entries[i].t->sc_dtype;
@@ -696,7 +707,7 @@ static unsigned taken_dtypes(const Weights *w) {
 
 char *weights_told(const Weights *w) {
     int taken = 0;
-    char *dtypes = dtypes_text(taken_dtypes(w));
+    char *dtypes = dtypes_text(weights_dtypes(w));
     for (int i = 0; i < w->nentries; i++) taken += w->entries[i].taken;
     char *text = need_text("%d tensor%s of %s in %d file%s%s%s%s", taken, taken == 1 ? "" : "s", dtypes, w->n,
                            w->n == 1 ? "" : "s", w->b->unproven ? "; no shape shows: " : "",
@@ -713,164 +724,4 @@ void weights_close(Weights *w) {
     free(w->entries);
     free(w->prefix);
     free(w);
-}
-
-/* ── export ──────────────────────────────────────────────────────────────────────────────────────────────────────────
- */
-struct Exporter {
-    const sc_build *b;
-    char *path, *head;
-    size_t head_bytes;
-    uint8_t *buffer, *chunk, *out;
-    sc_dtype *dtypes; /* of each parameter in the file */
-    const char *lost; /* a parameter that holds what its dtype there cannot; NULL: none */
-    int rank;
-    Piece **pieces;       /* of each rank of the first replica */
-    int *n, *next, ranks; /* next: where write_param stands in each list */
-};
-
-void exporter_check(const char *path) {
-    struct stat st;
-    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
-        die("cannot export to %s: it is not a regular file; name another one with --export", path);
-    int error = sc_aside_try(path);
-    if (error) die("cannot export to %s: %s; name another file with --export", path, strerror(error));
-}
-
-/* Integers and booleans stay what they are. */
-static sc_dtype exported(const sc_build *b, const Options *o, const Weights *w, int param) {
-    static const sc_dtype asked[] = {[EXPORT_FP32] = FP32, [EXPORT_BF16] = BF16, [EXPORT_FP16] = FP16};
-    sc_dtype kept = state_dtype(b, param, P_VALUE);
-    const Entry *e = o->export_dtype == EXPORT_LOADED ? find(w, b->params[param].path) : NULL;
-    if (!host_dtype_float(kept) || o->export_dtype == EXPORT_KEPT) return kept;
-    if (o->export_dtype == EXPORT_LOADED) return e ? (sc_dtype)e->t->sc_dtype : kept;
-    return asked[o->export_dtype];
-}
-
-Exporter *exporter_new(const sc_build *b, const Options *o, const Weights *w, int rank) {
-    Exporter *e = need(1, sizeof *e);
-    StHead h;
-    e->b = b;
-    e->rank = rank;
-    if (rank != 0) return e;
-    e->path = need_text("%s", o->export_path);
-    st_head_begin(&h, (const char *const[]){"format", "pt", "model", b->name, NULL}, NULL);
-    e->dtypes = need((size_t)b->nparams, sizeof *e->dtypes);
-    for (int i = 0; i < b->nparams; i++) {
-        e->dtypes[i] = exported(b, o, w, i);
-        st_head_add(&h, b->params[i].path, e->dtypes[i], b->params[i].dims, b->params[i].shape);
-    }
-    e->head = st_head_end(&h, &e->head_bytes);
-    e->buffer = need(1, SC_ASIDE_BUFFER);
-    e->chunk = need(1, SC_ASIDE_BUFFER);
-    e->out = need(WIDEST, SC_ASIDE_BUFFER);
-    e->ranks = b->world;
-    e->pieces = need((size_t)e->ranks, sizeof *e->pieces);
-    e->n = need((size_t)e->ranks, sizeof *e->n);
-    e->next = need((size_t)e->ranks, sizeof *e->next);
-    for (int i = 0; i < e->ranks; i++) e->n[i] = state_pieces(b, i, &e->pieces[i]);
-    return e;
-}
-
-void exporter_free(Exporter *e) {
-    if (!e) return;
-    for (int i = 0; i < e->ranks; i++) free(e->pieces[i]);
-    free(e->pieces);
-    free(e->n);
-    free(e->next);
-    free(e->path);
-    free(e->head);
-    free(e->buffer);
-    free(e->chunk);
-    free(e->out);
-    free(e->dtypes);
-    free(e);
-}
-
-char *exporter_told(const Exporter *e, const Weights *w) {
-    unsigned kept = 0, written = 0, loaded = w ? taken_dtypes(w) : 0;
-    for (int i = 0; i < e->b->nparams; i++) {
-        kept |= 1u << state_dtype(e->b, i, P_VALUE);
-        written |= 1u << e->dtypes[i];
-    }
-    bool as_kept = written == kept, other = loaded && (written & ~loaded);
-    char *dtypes = dtypes_text(written), *before = dtypes_text(loaded);
-    char *text = need_text("%s in %s%s%s%s%s", e->path, dtypes, as_kept ? ", as the parameters are kept" : "",
-                           other ? "; the weights were " : "", other ? before : "",
-                           other ? " (--export-dtype loaded writes those)" : "");
-    free(dtypes);
-    free(before);
-    return text;
-}
-
-/* n elements from e->chunk on, as the file has them. */
-static void write_converted(Exporter *e, sc_aside *a, int param, sc_dtype from, int64_t n) {
-    sc_dtype to = e->dtypes[param];
-    host_convert(to, e->out, from, e->chunk, n);
-    for (int64_t i = 0; i < n && sc_size(to) < 4 && !e->lost; i++)
-        if (isfinite(host_get(from, e->chunk, i)) && !isfinite(host_get(to, e->out, i))) {
-            e->lost = e->b->params[param].path;
-            a->error = ERANGE; /* so that the file is dropped */
-        }
-    sc_aside_write(a, e->out, (size_t)(n * sc_size(to)));
-}
-
-static void write_piece(Exporter *e, sc_rank *r, sc_aside *a, int rank, const Piece *p) {
-    uint64_t at = p->at, left = (uint64_t)(p->end - p->begin) * (uint64_t)sc_size(p->dtype);
-    while (left && !a->error) {
-        size_t n = left < SC_ASIDE_BUFFER ? left : SC_ASIDE_BUFFER;
-        sc_read_peer(r, rank, p->host, at, e->chunk, n);
-        if (p->dtype == e->dtypes[p->param])
-            sc_aside_write(a, e->chunk, n);
-        else
-            write_converted(e, a, p->param, p->dtype, (int64_t)n / sc_size(p->dtype));
-        at += n;
-        left -= n;
-    }
-}
-
-/* The rank's piece of the parameter that begins at element `begin`, or NULL: moments and other replicas' copies are
- * none. Pieces of a rank are in the order of parameters, so each rank's list is walked once. */
-static const Piece *piece_at(Exporter *e, int rank, int param, int64_t begin) {
-    int *next = &e->next[rank];
-    while (*next < e->n[rank] && e->pieces[rank][*next].param < param) (*next)++;
-    for (int i = *next; i < e->n[rank] && e->pieces[rank][i].param == param; i++) {
-        const Piece *p = &e->pieces[rank][i];
-        if ((p->kind == P_VALUE || p->kind == P_BUFFER) && p->begin == begin) return p;
-    }
-    return NULL;
-}
-
-/* Ranks hold a parameter's pieces in their order, but those of experts that are spread over ranks take turns. */
-static void write_param(Exporter *e, sc_rank *r, sc_aside *a, int param) {
-    int64_t done = 0;
-    for (int rank = 0, idle = 0; done < e->b->params[param].numel && idle < e->ranks; rank = (rank + 1) % e->ranks) {
-        const Piece *p = piece_at(e, rank, param, done);
-        idle++;
-        if (!p) continue;
-        write_piece(e, r, a, rank, p);
-        done = p->end;
-        idle = 0;
-    }
-}
-
-bool exporter_run(Exporter *e, sc_rank *r) {
-    int error = 0;
-    sc_barrier(r);
-    if (e->rank == 0) {
-        sc_aside a;
-        memset(e->next, 0, (size_t)e->ranks * sizeof *e->next);
-        sc_aside_open(&a, e->path, e->buffer);
-        sc_aside_write(&a, e->head, e->head_bytes);
-        for (int i = 0; i < e->b->nparams && !a.error; i++) write_param(e, r, &a, i);
-        error = sc_aside_commit(&a);
-        if (error && e->lost)
-            complain("cannot export to %s: '%s' holds a number that the dtype of --export-dtype cannot; export it in "
-                     "bf16 or fp32; what was there is untouched",
-                     e->path, e->lost);
-        else if (error)
-            complain("cannot export to %s: %s; what was there is untouched", e->path, strerror(error));
-    }
-    sc_barrier(r);
-    return !error;
 }

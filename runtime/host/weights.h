@@ -1,6 +1,6 @@
-/* Weights as plain safetensors: whole tensors named by parameter path, for any reader.
+/* Weights as plain safetensors, read: whole tensors named by parameter path.
  * Relies on: args, safetensors, state, file.h, target.
- * Relied on by: train, main. */
+ * Relied on by: train, run, export. */
 #ifndef HOST_WEIGHTS_H
 #define HOST_WEIGHTS_H
 
@@ -18,13 +18,9 @@ char *weights_told(const Weights *w);
 void weights_load(const Weights *w, sc_rank *r);
 void weights_close(Weights *w);
 
-typedef struct Exporter Exporter;
-void exporter_check(const char *path); /* before ranks start: dies where it cannot be written */
-/* Dtypes are o->export_dtype's; w: what EXPORT_LOADED means, or NULL. */
-Exporter *exporter_new(const sc_build *b, const Options *o, const Weights *w, int rank);
-char *exporter_told(const Exporter *e, const Weights *w); /* of rank 0: what it will write, in new memory */
-void exporter_free(Exporter *e);
-/* All ranks; rank 0 writes. false: it has said why it cannot. */
-bool exporter_run(Exporter *e, sc_rank *r);
+/* The dtype of the tensor that a parameter is read from; w may be NULL. */
+sc_dtype weights_dtype(const Weights *w, const char *path, sc_dtype otherwise);
+unsigned weights_dtypes(const Weights *w); /* of all tensors that are read, a bit each */
+char *dtypes_text(unsigned used);          /* "bf16", or "bf16 and fp32": in new memory */
 
 #endif

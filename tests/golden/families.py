@@ -80,7 +80,7 @@ def config(r, family):
         c.pop("rms_norm_eps")
         c.update(layer_norm_eps=1e-5, logit_scale=r.choice([0.25, 1.0]))
     if family == "glm4":
-        c["partial_rotary_factor"] = 0.5
+        c["rope_parameters"] = dict(ropes(r, width, ("default", "linear")), partial_rotary_factor=0.5)
     return c
 
 
@@ -109,6 +109,7 @@ def compare(folder, family, c, world):
     """(distance of the losses, largest distance of a gradient)"""
     model = model_of(family, c)
     model.save_pretrained(os.path.join(folder, "hf"))
+    model.double()                                           # what both would be without rounding
     path = {k: os.path.join(folder, k) for k in ("hf", "m.lua", "records", "program", "log", "gradients")}
     tokens = torch.randint(2, c["vocab_size"], (2 * world, SEQ + 1))
     x, y = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
@@ -135,7 +136,7 @@ def compare(folder, family, c, world):
     if world == 1:                                           # a gradient that is nearly nothing is beside the others'
         least = 1e-3 * max(p.grad.norm() / p.numel() ** 0.5 for p in parameters.values())
         for k, p in parameters.items():
-            worst = max(worst, ((gradients[k][0] - p.grad).norm() / p.grad.norm().clamp(min=least * p.numel() ** 0.5)).item())
+            worst = max(worst, ((gradients[k][0].double() - p.grad).norm() / p.grad.norm().clamp(min=least * p.numel() ** 0.5)).item())
     return abs(ours / theirs.item() - 1), worst
 
 

@@ -1,0 +1,283 @@
+/* Weights as plain safetensors, written: rank 0 puts every parameter together from the ranks that hold it, piece by
+ * piece. Adapters are added to the matrices that they stand beside, or written by themselves, as peft reads them. A
+ * folder gets config.json and the tokenizer's files of the folder that the weights came from.
+ * Relies on: args, safetensors, state, file.h, weights, export_folder, target (sc_read_peer). Relied on by: run, train.
+ */
+#include "export.h"
+#include "../file.h"
+#include "die.h"
+#include "export_folder.h"
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { WIDEST = 4 /* times as many bytes as before a conversion: fp64 of bf16 */ };
+
+typedef struct {
+    float *a, *b; /* whole, where an export adds them up; else NULL */
+} Thin;
+
+struct Exporter {
+    const sc_build *b;
+    const char *folder, *from; /* NULL: a file; no folder that the weights came from */
+    bool apart;                /* adapters alone */
+    char *path, *head;
+    size_t head_bytes;
+    uint8_t *buffer, *chunk, *out;
+    float *sums;
+    sc_dtype *dtypes; /* of each parameter in the file; N_DTYPES: it is not in it */
+    const char *lost; /* a parameter that holds what its dtype there cannot; NULL: none */
+    int rank;
+    Thin *thin;           /* of each adapter */
+    Piece **pieces;       /* of each rank of the first replica */
+    int *n, *next, ranks; /* next: where each_piece stands in each list */
+};
+
+static const char *file_of(const Options *o) {
+    return o->export_adapters ? "adapter_model.safetensors" : "model.safetensors";
+}
+
+/* The path of the safetensors file; *folder: what --export names, where that is a folder. In new memory. */
+static char *path_of(const Options *o, const char **folder) {
+    struct stat st;
+    size_t n = strlen(o->export_path);
+    bool is = (n && o->export_path[n - 1] == '/') || (stat(o->export_path, &st) == 0 && S_ISDIR(st.st_mode));
+    *folder = is ? o->export_path : NULL;
+    return is ? need_text("%s%s%s", o->export_path, o->export_path[n - 1] == '/' ? "" : "/", file_of(o))
+              : need_text("%s", o->export_path);
+}
+
+void exporter_check(const Options *o) {
+    struct stat st;
+    const char *folder;
+    char *path = path_of(o, &folder);
+    if (folder && mkdir(folder, 0777) && errno != EEXIST)
+        die("cannot export to %s: %s; name another folder with --export", folder, strerror(errno));
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+        die("cannot export to %s: it is not a regular file; name another one with --export", path);
+    int error = sc_aside_try(path);
+    if (error) die("cannot export to %s: %s; name another file with --export", path, strerror(error));
+    free(path);
+}
+
+/* ── what is in the file ─────────────────────────────────────────────────────────────────────────────────────────────
+ */
+/* The adapter beside a parameter, or that it belongs to: *thin. -1: there is none. */
+static int adapter_of(const sc_build *b, int param, bool *thin) {
+    for (int i = 0; i < b->nadapters; i++) {
+        const sc_adapter_info *x = &b->adapters[i];
+        *thin = x->a == param || x->b == param;
+        if (*thin || x->weight == param) return i;
+    }
+    *thin = false;
+    return -1;
+}
+
+/* Integers and booleans stay what they are. */
+static sc_dtype exported(const sc_build *b, const Options *o, const Weights *w, int param) {
+    static const sc_dtype asked[] = {[EXPORT_FP32] = FP32, [EXPORT_BF16] = BF16, [EXPORT_FP16] = FP16};
+    bool thin;
+    adapter_of(b, param, &thin);
+    sc_dtype kept = state_dtype(b, param, P_VALUE);
+    if (thin != (o->export_adapters != 0)) return N_DTYPES;
+    if (!host_dtype_float(kept) || o->export_dtype == EXPORT_KEPT) return kept;
+    if (o->export_dtype == EXPORT_LOADED) return weights_dtype(w, b->params[param].path, kept);
+    return asked[o->export_dtype];
+}
+
+Exporter *exporter_new(const sc_build *b, const Options *o, const Weights *w, int rank) {
+    Exporter *e = need(1, sizeof *e);
+    StHead h;
+    e->b = b;
+    e->rank = rank;
+    if (rank != 0) return e;
+    e->path = path_of(o, &e->folder);
+    e->from = export_folder_of(o);
+    e->apart = o->export_adapters != 0;
+    st_head_begin(&h, (const char *const[]){"format", "pt", "model", b->name, NULL}, NULL);
+    e->dtypes = need((size_t)b->nparams, sizeof *e->dtypes);
+    for (int i = 0; i < b->nparams; i++) {
+        e->dtypes[i] = exported(b, o, w, i);
+        if (e->dtypes[i] == N_DTYPES) continue;
+        char *name = need_text("%s%s", e->apart ? "base_model.model." : "", b->params[i].path);
+        st_head_add(&h, name, e->dtypes[i], b->params[i].dims, b->params[i].shape);
+        free(name);
+    }
+    e->head = st_head_end(&h, &e->head_bytes);
+    e->buffer = need(1, SC_ASIDE_BUFFER);
+    e->chunk = need(1, SC_ASIDE_BUFFER);
+    e->out = need(WIDEST, SC_ASIDE_BUFFER);
+    e->sums = need(SC_ASIDE_BUFFER, sizeof *e->sums);
+    e->thin = need((size_t)b->nadapters + 1, sizeof *e->thin);
+    e->ranks = b->world;
+    e->pieces = need((size_t)e->ranks, sizeof *e->pieces);
+    e->n = need((size_t)e->ranks, sizeof *e->n);
+    e->next = need((size_t)e->ranks, sizeof *e->next);
+    for (int i = 0; i < e->ranks; i++) e->n[i] = state_pieces(b, i, &e->pieces[i]);
+    return e;
+}
+
+void exporter_free(Exporter *e) {
+    if (!e) return;
+    for (int i = 0; i < e->ranks; i++) free(e->pieces[i]);
+    for (int i = 0; e->thin && i < e->b->nadapters; i++) {
+        free(e->thin[i].a);
+        free(e->thin[i].b);
+    }
+    free(e->thin);
+    free(e->pieces);
+    free(e->n);
+    free(e->next);
+    free(e->path);
+    free(e->head);
+    free(e->buffer);
+    free(e->chunk);
+    free(e->out);
+    free(e->sums);
+    free(e->dtypes);
+    free(e);
+}
+
+char *exporter_told(const Exporter *e, const Weights *w) {
+    unsigned kept = 0, written = 0, loaded = w ? weights_dtypes(w) : 0;
+    for (int i = 0; i < e->b->nparams; i++) {
+        if (e->dtypes[i] == N_DTYPES) continue;
+        kept |= 1u << state_dtype(e->b, i, P_VALUE);
+        written |= 1u << e->dtypes[i];
+    }
+    bool as_kept = written == kept, other = loaded && (written & ~loaded);
+    char *dtypes = dtypes_text(written), *before = dtypes_text(loaded);
+    const char *how = e->apart ? ", the adapters alone" : e->b->nadapters ? ", adapters added to their matrices" : "";
+    char *text = need_text("%s in %s%s%s%s%s%s", e->path, dtypes, as_kept ? ", as the parameters are kept" : "", how,
+                           other ? "; the weights were " : "", other ? before : "",
+                           other ? " (--export-dtype loaded writes those)" : "");
+    free(dtypes);
+    free(before);
+    return text;
+}
+
+/* ── parameters, piece by piece ──────────────────────────────────────────────────────────────────────────────────────
+ */
+/* The rank's piece of the parameter that begins at element `begin`, or NULL: moments and other replicas' copies are
+ * none. Pieces of a rank are in the order of parameters, so each rank's list is walked once. */
+static const Piece *piece_at(Exporter *e, int rank, int param, int64_t begin) {
+    int *next = &e->next[rank];
+    while (*next < e->n[rank] && e->pieces[rank][*next].param < param) (*next)++;
+    for (int i = *next; i < e->n[rank] && e->pieces[rank][i].param == param; i++) {
+        const Piece *p = &e->pieces[rank][i];
+        if ((p->kind == P_VALUE || p->kind == P_BUFFER) && p->begin == begin) return p;
+    }
+    return NULL;
+}
+
+typedef void on_chunk(Exporter *e, void *to, const Piece *p, int64_t at, int64_t n);
+
+/* Calls f for n elements of the parameter from element `at` on, which are in e->chunk, in order. Ranks hold a
+ * parameter's pieces in their order, but those of experts that are spread over ranks take turns. */
+static void each_chunk(Exporter *e, sc_rank *r, int param, on_chunk *f, void *to) {
+    int64_t done = 0;
+    for (int rank = 0, idle = 0; done < e->b->params[param].numel && idle < e->ranks; rank = (rank + 1) % e->ranks) {
+        const Piece *p = piece_at(e, rank, param, done);
+        idle++;
+        if (!p) continue;
+        int64_t size = sc_size(p->dtype), most = SC_ASIDE_BUFFER / size;
+        for (int64_t at = p->begin, n; at < p->end; at += n) {
+            n = p->end - at < most ? p->end - at : most;
+            sc_read_peer(r, rank, p->host, p->at + (uint64_t)((at - p->begin) * size), e->chunk, (size_t)(n * size));
+            f(e, to, p, at, n);
+        }
+        done = p->end;
+        idle = 0;
+    }
+}
+
+static void rewind_pieces(Exporter *e) {
+    memset(e->next, 0, (size_t)e->ranks * sizeof *e->next);
+}
+
+static void keep_floats(Exporter *e, void *to, const Piece *p, int64_t at, int64_t n) {
+    host_convert(FP32, (float *)to + at, p->dtype, e->chunk, n);
+}
+
+static float *whole(Exporter *e, sc_rank *r, int param) {
+    float *to = need((size_t)e->b->params[param].numel, sizeof *to);
+    rewind_pieces(e);
+    each_chunk(e, r, param, keep_floats, to);
+    return to;
+}
+
+/* sums[i] += scale (b a)[at + i] */
+static void add_adapter(const Exporter *e, int adapter, int64_t at, int64_t n, float *sums) {
+    const sc_adapter_info *x = &e->b->adapters[adapter];
+    int64_t rank = e->b->params[x->a].shape[0], inputs = e->b->params[x->a].shape[1];
+    for (int64_t i = 0, many; i < n; i += many) {
+        int64_t row = (at + i) / inputs, column = (at + i) % inputs;
+        many = inputs - column < n - i ? inputs - column : n - i;
+        for (int64_t k = 0; k < rank; k++) {
+            float w = (float)x->scale * e->thin[adapter].b[row * rank + k];
+            const float *a = e->thin[adapter].a + k * inputs + column;
+            for (int64_t c = 0; c < many; c++) sums[i + c] += w * a[c];
+        }
+    }
+}
+
+/* n elements, as the file has them. */
+static void write_chunk(Exporter *e, void *to, const Piece *p, int64_t at, int64_t n) {
+    sc_aside *a = to;
+    bool thin;
+    int adapter = adapter_of(e->b, p->param, &thin);
+    sc_dtype dtype = e->dtypes[p->param], from = p->dtype;
+    const void *chunk = e->chunk;
+    if (a->error) return;
+    if (adapter >= 0 && !thin) {
+        host_convert(FP32, e->sums, from, chunk, n);
+        add_adapter(e, adapter, at, n, e->sums);
+        from = FP32;
+        chunk = e->sums;
+    }
+    if (dtype == from) {
+        sc_aside_write(a, chunk, (size_t)(n * sc_size(from)));
+        return;
+    }
+    host_convert(dtype, e->out, from, chunk, n);
+    for (int64_t i = 0; i < n && sc_size(dtype) < 4 && !e->lost; i++)
+        if (isfinite(host_get(from, chunk, i)) && !isfinite(host_get(dtype, e->out, i))) {
+            e->lost = e->b->params[p->param].path;
+            a->error = ERANGE; /* so that the file is dropped */
+        }
+    sc_aside_write(a, e->out, (size_t)(n * sc_size(dtype)));
+}
+
+static int write_file(Exporter *e, sc_rank *r) {
+    sc_aside a;
+    for (int i = 0; i < e->b->nadapters && !e->apart; i++) {
+        e->thin[i].a = whole(e, r, e->b->adapters[i].a);
+        e->thin[i].b = whole(e, r, e->b->adapters[i].b);
+    }
+    rewind_pieces(e);
+    sc_aside_open(&a, e->path, e->buffer);
+    sc_aside_write(&a, e->head, e->head_bytes);
+    for (int i = 0; i < e->b->nparams && !a.error; i++)
+        if (e->dtypes[i] != N_DTYPES) each_chunk(e, r, i, write_chunk, &a);
+    return sc_aside_commit(&a);
+}
+
+bool exporter_run(Exporter *e, sc_rank *r) {
+    int error = 0;
+    sc_barrier(r);
+    if (e->rank == 0) {
+        error = write_file(e, r);
+        if (error && e->lost)
+            complain("cannot export to %s: '%s' holds a number that the dtype of --export-dtype cannot; export it in "
+                     "bf16 or fp32; what was there is untouched",
+                     e->path, e->lost);
+        else if (error)
+            complain("cannot export to %s: %s; what was there is untouched", e->path, strerror(error));
+        else if (e->folder && !export_folder_fill(e->folder, e->from, e->b, e->dtypes, e->apart))
+            error = EIO;
+    }
+    sc_barrier(r);
+    return !error;
+}
