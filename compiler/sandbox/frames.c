@@ -30,6 +30,19 @@ Source sandbox_source(lua_State *L) {
     return s->fallback;
 }
 
+/* A file among shardc's models refuses what the file that calls it wrote: that is where to mend it. */
+Source sandbox_blamed(lua_State *L) {
+    Sandbox *s = sandbox_of(L);
+    size_t n = s->models ? strlen(s->models) : 0;
+    lua_Debug ar;
+    for (int level = 0; n && lua_getstack(L, level, &ar); level++) {
+        lua_getinfo(L, "Sl", &ar);
+        const char *file = ar.currentline > 0 ? user_file(s, ar.source) : NULL;
+        if (file && (strncmp(file, s->models, n) || file[n] != '/')) return (Source){file, ar.currentline};
+    }
+    return sandbox_source(L);
+}
+
 Source sandbox_function_source(lua_State *L, int function) {
     Sandbox *s = sandbox_of(L);
     lua_Debug ar;
@@ -65,5 +78,5 @@ Source sandbox_key_source(lua_State *L, Source call, const char *key) {
 void sandbox_fail(lua_State *L, const char *fmt, ...) {
     va_list ap;
     va_start(ap, fmt);
-    vfail(sandbox_source(L), fmt, ap);
+    vfail(sandbox_blamed(L), fmt, ap);
 }

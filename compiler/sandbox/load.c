@@ -116,7 +116,7 @@ static const char *without_position(const char *message, int *line) {
 }
 
 static int on_error(lua_State *L) {
-    Source at = sandbox_source(L);
+    Source at = sandbox_blamed(L);
     int line = 0;
     const char *message = lua_tostring(L, 1);
     if (!message) sandbox_fail(L, "the file raised an error that is a %s and no text", luaL_typename(L, 1));

@@ -56,6 +56,7 @@ void sandbox_call(lua_State *L, int nargs, int nresults); /* lua_call with diagn
 void sandbox_provide(lua_State *L, const char *name);     /* pops a value: require(name) gives it */
 
 Source sandbox_source(lua_State *L);                                   /* the innermost user frame */
+Source sandbox_blamed(lua_State *L);                                   /* that which a failure points at */
 Source sandbox_function_source(lua_State *L, int function);            /* where a function of the user begins */
 Source sandbox_key_source(lua_State *L, Source call, const char *key); /* the line where `key =` stands in a call */
 _Noreturn void sandbox_fail(lua_State *L, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

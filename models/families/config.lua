@@ -14,7 +14,10 @@ for name in ([[architectures torch_dtype dtype transformers_version use_cache bo
   remove_invalid_values exponential_decay_length_penalty suppress_tokens begin_suppress_tokens num_labels
   _commit_hash attn_implementation experts_implementation _experts_implementation]]):gmatch "%S+" do nothing[name] = true end
 
-local function shown(x) return type(x) == "table" and "{ ... }" or tostring(x) end
+local function shown(x)
+  if type(x) == "string" then return '"' .. x:sub(1, 60):gsub("%c", " ") .. '"' end
+  return type(x) == "table" and "{ ... }" or tostring(x)
+end
 
 function config.fail(...) error("config.json: " .. string.format(...), 0) end
 

@@ -140,8 +140,8 @@ static const Row rows[] = {
      "Read the tensors that the weights and the model share; say which parameters stay as initialised and which "
      "tensors are not used",
      SETS(FLAG, weights_partial), .needs = "weights"},
-    {"export", "FILE|DIR/",
-     "Write the weights after the last step (safetensors); replaces FILE. A folder also gets "
+    {"export", "FILE",
+     "Write the weights after the last step (safetensors); replaces FILE. A folder, DIR/, also gets "
      "config.json and the tokenizer's files of the folder of --weights",
      SETS(TEXT, export_path)},
     {"export-adapters", NULL,

@@ -450,7 +450,7 @@ Test(host_weights, other_formats) {
         refused(GO(), cases[i].says);
     }
     cr_assert_eq(mkdir("folder", 0777), 0);
-    refused("--weights folder --export back.st", "folder: a folder; --weights takes its files: 'folder/*.safetensors'");
+    refused("--weights folder --export back.st", "folder: no model.safetensors.index.json, model.safetensors or other");
 }
 
 /* ── more tensors than the model has ─────────────────────────────────────────────────────────────────────────────────

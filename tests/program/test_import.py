@@ -1,0 +1,169 @@
+"""`shardc import`: a Hugging Face folder becomes a model, is trained from and exported to; adapters beside it (nn.lora).
+
+Numbers of the families are beside transformers' in tests/golden/families.py. Relies on: harness.py, models/families. Relied on
+by: run.py, test_diagnostics.py."""
+import json
+import os
+import shutil
+import struct
+
+from harness import SHARDC, check, close, command, losses, must, read_log, read_safetensors, scratch, write_safetensors
+
+SMALL = dict(vocab_size=32, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, rms_norm_eps=1e-5)
+NEEDED = {"gemma2": dict(head_dim=8), "gemma3_text": dict(head_dim=8), "qwen3": dict(head_dim=8), "glm4": dict(head_dim=8)}
+BATCH = ["--set", "batch=2", "--set", "seq=8", "--set", "clip=0"]
+
+
+def folder_of(folder, name="hf", **fields):
+    path = os.path.join(folder, name)
+    os.makedirs(path, exist_ok=True)
+    with open(os.path.join(path, "config.json"), "w") as f:
+        json.dump(dict(SMALL, **fields), f)
+    return path
+
+
+def families():
+    return sorted(f[:-4] for f in os.listdir(os.path.join(os.path.dirname(SHARDC), "..", "models", "families")) if f[:-4] not in ("config", "decoder", "training"))
+
+
+def test_every_family_is_imported():
+    folder = scratch("families")
+    for family in families():
+        lua = os.path.join(folder, family + ".lua")
+        said = must([SHARDC, "import", folder_of(folder, family, model_type=family, torch_dtype="bfloat16", eos_token_id=None, **NEEDED.get(family, {})), "-o", lua])
+        check("shardc predict " in said and "--weights" in said, said)
+        check("sound" in must([SHARDC, "verify", lua, "--world", "2", *BATCH, "--set", "head=chunks"]), family)
+    return ", ".join(families())
+
+
+def records(path, steps):
+    """Two sequences a step, whose targets are the tokens moved by one."""
+    with open(path, "wb") as f:
+        for step in range(steps):
+            x = [(step * 31 + i * i * 7 + i) % 32 for i in range(18)]
+            rows = [x[:9], x[9:]]
+            f.write(struct.pack("<16i", *[t for r in rows for t in r[:-1]]) + struct.pack("<16i", *[t for r in rows for t in r[1:]]))
+    return path
+
+
+def go(binary, data, first, steps, folder, *args):
+    """Losses of some of the steps of the records."""
+    log = os.path.join(folder, "log.jsonl")
+    with open(data, "rb") as f:
+        f.seek(first * 128)
+        rc, _, err = command([binary, "--data", "-", "--steps", str(steps), "--lr", "1e-2", "--warmup", "0", "--min-ratio", "1", "--seed", "3", "--log", log, *args], stdin_file=f)
+    check(rc == 0, err)
+    return losses(read_log(log))
+
+
+def whole_way():
+    folder = scratch("whole_way")
+    hf = folder_of(folder, model_type="llama", torch_dtype="float32", tie_word_embeddings=True)
+    with open(os.path.join(hf, "tokenizer.json"), "w") as f:
+        f.write('{"a": "tokenizer"}')
+    lua, data = os.path.join(folder, "m.lua"), records(os.path.join(folder, "records"), 6)
+    must([SHARDC, "import", hf, "-o", lua])
+    paths = {}
+    for name, options in (("plain", []), ("lora", ["--set", "lora=3", "--set", "lora_alpha=5", "--set", "lora_match=*_proj"])):
+        paths[name] = os.path.join(folder, name)
+        must([SHARDC, "build", lua, "--world", "1", *BATCH, *options, "-o", paths[name]])
+    return folder, hf, data, paths["plain"], paths["lora"]
+
+
+def test_a_folder_goes_in_and_comes_out():
+    folder, hf, data, plain, lora = whole_way()
+    out, again = os.path.join(folder, "out", ""), os.path.join(folder, "again", "")
+    go(plain, data, 0, 1, folder, "--export", os.path.join(hf, "model.safetensors"))
+    first = go(plain, data, 0, 3, folder, "--weights", hf, "--export", out, "--export-dtype", "bf16")
+    config = json.load(open(os.path.join(out, "config.json")))
+    check(config["torch_dtype"] == "bfloat16" and config["vocab_size"] == 32 and "a" in json.load(open(os.path.join(out, "tokenizer.json"))), "what the folder holds")
+    check({t[0] for t in read_safetensors(out + "model.safetensors").values()} == {"BF16"}, "dtypes")
+    # in two files with an index, as large models are
+    whole = read_safetensors(os.path.join(hf, "model.safetensors"))
+    os.makedirs(again)
+    parts = [dict(sorted(whole.items())[:5]), dict(sorted(whole.items())[5:])]
+    for i, part in enumerate(parts):
+        write_safetensors(again + "model-%d.safetensors" % i, part)
+    check(go(plain, data, 0, 3, folder, "--weights", again) == first, "files without an index")
+    json.dump({"weight_map": {k: "model-%d.safetensors" % i for i, part in enumerate(parts) for k in part}}, open(again + "model.safetensors.index.json", "w"))
+    check(go(plain, data, 0, 3, folder, "--weights", again) == first, "files with one")
+    # what cannot be
+    for args, says in ((["--weights", os.path.join(folder, "empty")], "no model.safetensors.index.json, model.safetensors or other .safetensors in this folder"),
+                       (["--export", os.path.join(folder, "not", "there", "")], "cannot export to "),
+                       (["--weights", folder + "/h*"], "a folder within the pattern of --weights")):
+        os.makedirs(os.path.join(folder, "empty"), exist_ok=True)
+        with open(data, "rb") as f:
+            rc, _, err = command([plain, "--data", "-", "--steps", "1", *args], stdin_file=f)
+        check(rc == 1 and says in err, "%s: exit %d: %s" % (args, rc, err))
+    # without a folder to copy from
+    rc, said, err = command([plain, "--data", "-", "--steps", "0", "--weights", os.path.join(hf, "model.safetensors"), "--export", out])
+    check(rc == 0 and "--weights DIR says where it is copied from" in err, err)
+
+
+def test_adapters_go_on_merged_and_apart():
+    """After two steps: the merged matrices in the plain model, and the adapters beside the published weights, have the next loss."""
+    folder, hf, data, plain, lora = whole_way()
+    merged, apart = os.path.join(folder, "merged", ""), os.path.join(folder, "apart", "")
+    go(plain, data, 0, 1, folder, "--export", os.path.join(hf, "model.safetensors"))
+    base = go(plain, data, 0, 1, folder, "--weights", hf)
+    wanted = go(lora, data, 0, 3, folder, "--weights", hf)
+    close(wanted[:1], base, 1e-6, "adapters of zeros change nothing")
+    go(lora, data, 0, 2, folder, "--weights", hf, "--export", merged)
+    go(lora, data, 0, 2, folder, "--weights", hf, "--export", apart, "--export-adapters")
+    names = set(read_safetensors(merged + "model.safetensors"))
+    check(names == set(read_safetensors(os.path.join(hf, "model.safetensors"))), "merged: %s" % sorted(names))
+    frozen = read_safetensors(os.path.join(hf, "model.safetensors"))["model.norm.weight"]
+    check(frozen == read_safetensors(merged + "model.safetensors")["model.norm.weight"], "frozen parameters stay")
+    close(go(plain, data, 2, 1, folder, "--weights", merged), wanted[2:], 2e-6, "merged")
+    adapters = read_safetensors(apart + "adapter_model.safetensors")
+    check(len(adapters) == 28 and all(k.startswith("base_model.model.model.layers.") for k in adapters), sorted(adapters))
+    config = json.load(open(apart + "adapter_config.json"))
+    check((config["peft_type"], config["r"], len(config["target_modules"])) == ("LORA", 3, 14) and abs(config["lora_alpha"] - 5) < 1e-6, config)
+    together = go(lora, data, 2, 1, folder, "--weights", os.path.join(hf, "model.safetensors"), apart + "adapter_model.safetensors", "--weights-map", "base_model.model.*=*")
+    close(together, wanted[2:], 2e-6, "apart")
+    return "losses %s" % ", ".join("%.6f" % x for x in wanted)
+
+
+def test_refusals():
+    folder = scratch("import_refusals")
+    lua = os.path.join(folder, "m.lua")
+
+    def refused(says, given, out=lua):
+        rc, said, err = command([SHARDC, "import", given, "-o", out], cwd=folder)
+        check(rc in (1, 2) and not said and says in err and err.count("\n") == 1, "%s: exit %d: %s%s" % (says, rc, said, err))
+
+    def text(t):
+        path = os.path.join(folder, "text.json")
+        open(path, "w").write(t)
+        return path
+
+    refused("huggingface-cli download meta-llama/Llama-3.2-1B --local-dir Llama-3.2-1B", "meta-llama/Llama-3.2-1B")
+    refused("cannot read ./nothing: No such file", "./nothing")
+    refused("config.json: No such file or directory; give the folder that save_pretrained wrote", folder)
+    refused("text.json:2: no JSON object", text('{"a": 1,\n oh}'))
+    refused("it has no model_type; known are cohere2, gemma2", text("{}"))
+    refused("model_type 'mamba' has no family here; there are cohere2", text('{"model_type": "mamba"}'))
+    refused("model_type '../../tests' has no family here", text('{"model_type": "../../tests"}'))
+    refused("model_type 'decoder' has no family here", text('{"model_type": "decoder"}'))
+    refused("is a number that no double holds", text('{"model_type": "llama", "rope_theta": 1e999}'))
+    refused("is nested deeper than 8 levels", text('{"model_type": "llama", "a": ' + "[" * 12 + "]" * 12 + "}"))
+    refused("import writes a .lua file: -o NAME.lua, not m.txt", folder_of(folder, model_type="llama"), "m.txt")
+    for fields, says in ((dict(foo=3), "m.lua:5: config.json: foo = 3: no field of model_type \"llama\" that is known here; where it changes nothing, remove it"),
+                         (dict(hidden_size="16"), "config.json: hidden_size = \"16\": it must be"),
+                         (dict(attention_bias=1), "config.json: attention_bias = 1: it must be a boolean"),
+                         (dict(hidden_size=None), "config.json: hidden_size is missing, and has no default"),
+                         (dict(hidden_act="swish2"), "config.json: hidden_act = \"swish2\": known are \"silu\""),
+                         (dict(quantization_config={"quant_method": "gptq"}), "quantization_config: weights that are stored quantized are not read"),
+                         (dict(rope_scaling={"rope_type": "spiral"}), "rope_type = \"spiral\": known are default, linear, dynamic, yarn, longrope and llama3"),
+                         (dict(rope_scaling={"rope_type": "linear", "turns": 2}), "turns = 2 of the rope: not known here"),
+                         (dict([('a"] = os.exit() --[[', 1)]), "no field of model_type \"llama\""),
+                         (dict(note='"}\n os.exit(7) --'), 'no field of model_type "llama"')):
+        refused(says, folder_of(folder, model_type="llama", **fields))
+    gemma = dict(model_type="gemma3_text", head_dim=8, use_bidirectional_attention=True)
+    refused("use_bidirectional_attention = true: this family is causal", folder_of(folder, **gemma))
+    # without its models beside it
+    alone = os.path.join(folder, "alone")
+    os.makedirs(alone)
+    shutil.copy(SHARDC, alone)
+    rc, _, err = command([os.path.join(alone, "shardc"), "import", folder_of(folder, model_type="llama"), "-o", lua], cwd=folder)
+    check(rc == 1 and "models/families is not beside shardc; set SHARDC_HOME" in err, err)
