@@ -228,6 +228,11 @@ typedef struct {
 typedef struct { /* one of the model's nn.options, as it holds */
     const char *name, *value;
 } sc_option_info;
+typedef struct { /* of params[param], index i of its first dimension: tensors BASE.(first + i).NAME.weight, NAME by
+                    turns */
+    int param, first, names;
+    const char *base, *name[4];
+} sc_stored_info;
 typedef struct { /* to params[weight] an export may add scale · params[b] params[a] */
     int weight, a, b;
     double scale;
@@ -278,6 +283,8 @@ typedef struct {
     uint64_t scaler_at; /* sc_scaler */
     const sc_adapter_info *adapters;
     int nadapters;
+    const sc_stored_info *stored;
+    int nstored;
     const sc_dump_info *dumps;
     int ndumps;
     int logits_program;

@@ -406,6 +406,25 @@ static int put_adapters(const Emit *e) {
     return n;
 }
 
+static int put_stored(const Emit *e) {
+    int n = 0;
+    for (int i = 0; i < e->g->params.n; i++) n += e->g->params.at[i]->stored != NULL;
+    if (!n) return 0;
+    open_table(e, "sc_stored_info", "stored");
+    for (int i = 0; i < e->g->params.n; i++) {
+        const Param *p = e->g->params.at[i];
+        const Stored *s = p->stored;
+        if (!s) continue;
+        char *base = arena_strdup(e->a, p->path);
+        for (int k = 0; k < 1 + s->up && strrchr(base, '.'); k++) *strrchr(base, '.') = 0;
+        put(e, "    {%d, %d, %d, %s, {", i, s->first, s->n, quoted(e, base));
+        for (int k = 0; k < s->n; k++) put(e, "%s%s", k ? ", " : "", quoted(e, s->name[k]));
+        put(e, "}},\n");
+    }
+    close_table(e, n);
+    return n;
+}
+
 static int put_dumps(const Emit *e) {
     int n = 0;
     open_table(e, "sc_dump_info", "dumps");
@@ -489,7 +508,7 @@ static int options(const Emit *e) {
     return n;
 }
 
-static void put_build(const Emit *e, int npeak, int ndumps, int nadapters, int nsettings) {
+static void put_build(const Emit *e, int npeak, int ndumps, int nadapters, int nstored, int nsettings) {
     const Plan *p = e->plan;
     const Graph *g = e->g;
     const Training *t = g->training;
@@ -533,6 +552,7 @@ static void put_build(const Emit *e, int npeak, int ndumps, int nadapters, int n
     put(e, "    .record_at = 0x%llx,\n    .step_at = 0x%llx,\n", state_at(e, g->record), state_at(e, g->step_state));
     if (t->scaler) put(e, "    .has_scaler = 1,\n    .scaler_at = 0x%llx,\n", state_at(e, g->scaler_state));
     if (nadapters) put(e, "    .adapters = adapters,\n    .nadapters = %d,\n", nadapters);
+    if (nstored) put(e, "    .stored = stored,\n    .nstored = %d,\n", nstored);
     put(e, "    .dumps = dumps,\n    .ndumps = %d,\n", ndumps);
     put_logits(e);
     put(e, "    .optimizer = %s,\n    .schedule = %s,\n", quoted(e, o->rule->name),
@@ -563,7 +583,8 @@ void emit_tables(Emit *e) {
     put_units(e);
     put_inputs(e);
     put_training(e);
-    int npeak = put_peak(e), ndumps = put_dumps(e), nadapters = put_adapters(e), nsettings = put_settings(e);
+    int npeak = put_peak(e), ndumps = put_dumps(e), nadapters = put_adapters(e), nstored = put_stored(e),
+        nsettings = put_settings(e);
     put_plan_json(e);
-    put_build(e, npeak, ndumps, nadapters, nsettings);
+    put_build(e, npeak, ndumps, nadapters, nstored, nsettings);
 }

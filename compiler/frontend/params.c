@@ -73,6 +73,19 @@ static int prim_adapt(lua_State *L) {
     return 0;
 }
 
+/* stored(tensor, first, up, name...): files may have it as a tensor for each index of its first dimension and each
+ * name, those of one index behind each other. */
+static int prim_stored(lua_State *L) {
+    Frontend *f = fe_of(L);
+    Param *p = &tensor_at(L, 1)->param->param;
+    Stored *s = p->stored = NEW(f->arena, Stored);
+    s->first = (int)luaL_checkinteger(L, 2);
+    s->up = lua_toboolean(L, 3);
+    for (int i = 4; i <= lua_gettop(L) && s->n < MOST_STORED; i++)
+        s->name[s->n++] = arena_strdup(f->arena, luaL_checkstring(L, i));
+    return 0;
+}
+
 static int prim_sparse(lua_State *L) { /* tensor: a table whose gradient is exchanged by rows */
     tensor_at(L, 1)->param->param.sparse = true;
     lua_settop(L, 1);
@@ -145,7 +158,12 @@ void params_finish(Frontend *f) {
 }
 
 void params_open(lua_State *L) {
-    static const luaL_Reg functions[] = {{"param", prim_param},       {"freeze", prim_freeze}, {"sparse", prim_sparse},
-                                         {"store_in", prim_store_in}, {"adapt", prim_adapt},   {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"param", prim_param},
+                                         {"freeze", prim_freeze},
+                                         {"sparse", prim_sparse},
+                                         {"store_in", prim_store_in},
+                                         {"adapt", prim_adapt},
+                                         {"stored", prim_stored},
+                                         {NULL, NULL}};
     luaL_setfuncs(L, functions, 0);
 }

@@ -159,6 +159,15 @@ typedef struct {        /* the matrix scale · b a beside a frozen one, which ex
     double scale;
 } Adapter;
 
+/* Files may have a parameter [n, rows, columns] in n times `n` tensors: of index i the names PATH.(first +
+ * i).NAME.weight, PATH being that of the parameter without its last component, or, `up`, its last two. */
+enum { MOST_STORED = 4 };
+typedef struct {
+    const char *name[MOST_STORED];
+    int n, first;
+    bool up;
+} Stored;
+
 struct Param {
     int id;           /* order of first use in the traced forward, unused ones after, by path */
     const char *path; /* "layers.0.mlp.up.weight" */
@@ -180,6 +189,7 @@ struct Param {
     Value *grad; /* its gradient in g->train: fresh, contiguous, in its unit's grad_dtype (set by autodiff). The first
                     part's of fused ones is the gradient of all parts, the others have none of their own */
     Adapter adapter;
+    Stored *stored;     /* NULL: as it is */
     FusedParams *fused; /* whose part it is (set by QKV fusion), or NULL */
     int group;          /* optimizer parameter group */
     Unit *unit;

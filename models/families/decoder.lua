@@ -74,6 +74,15 @@ local function MLP(c)
   return m
 end
 
+-- c.experts(i): options of nn.MoE in layer i, and its hidden size as `hidden`; nil: an MLP. c.mlp: what it is called.
+local function FeedForward(c, i)
+  local o = c.experts and c.experts(i)
+  if not o then return MLP(c) end
+  local hidden = o.hidden
+  o.hidden, o.init = nil, nn.init.normal(0, 0.02)
+  return nn.MoE(c.dim, hidden, o)
+end
+
 -- c.norms: the names of the norms before and after attention and MLP, of which some may be missing.
 local llama = { before_attention = "input_layernorm", before_mlp = "post_attention_layernorm" }
 local function Block(c, i)
@@ -84,7 +93,8 @@ local function Block(c, i)
   for _, place in ipairs { "after_attention", "before_mlp" } do
     if norms[place] then m[norms[place]] = Norm(c, c.dim) end
   end
-  m.mlp = MLP(c)
+  local mlp = c.mlp or "mlp"
+  m[mlp] = FeedForward(c, i)
   if norms.after_mlp then m[norms.after_mlp] = Norm(c, c.dim) end
   local function added(x, y)
     y = nn.dropout(y, c.dropout or 0)
@@ -92,11 +102,12 @@ local function Block(c, i)
   end
   function m:forward(x)
     x = added(x, normed(self, "after_attention", self.self_attn(normed(self, "before_attention", x))))
-    return added(x, normed(self, "after_mlp", self.mlp(normed(self, "before_mlp", x))))
+    local y, scores, counts = self[mlp](normed(self, "before_mlp", x))
+    return added(x, normed(self, "after_mlp", y)), scores and nn.balance_loss(scores, counts)
   end
   function m:parallel(x)                                   -- both read what one norm makes
     local y = normed(self, "before_attention", x)
-    return x + self.self_attn(y) + self.mlp(y)
+    return x + self.self_attn(y) + self[mlp](y)
   end
   if c.parallel then m.forward = m.parallel end
   return m
@@ -111,25 +122,32 @@ local function Body(c)
   function m:forward(tokens)
     local x = self.embed_tokens(tokens)
     if c.embedding_multiplier then x = x * c.embedding_multiplier end
-    for _, block in ipairs(self.layers) do x = block(x) end
-    return self.norm(x)
+    local balance
+    for _, block in ipairs(self.layers) do
+      local one
+      x, one = block(x)
+      balance = balance and one and balance + one or balance or one
+    end
+    return self.norm(x), balance
   end
   return m
 end
 
--- The decoder with its head. m:hidden(tokens): what the head reads; m(tokens): logits.
+-- The decoder with its head. m:hidden(tokens): what the head reads, and the sum of layers' balance losses where there are
+-- experts; m(tokens): logits, and that sum.
 return function(c)
   local m = nn.module(c.name .. "ForCausalLM")
   m.model = Body(c)
   m.lm_head = Linear(c.dim, c.vocab)
   if c.tied then m.lm_head.weight = m.model.embed_tokens.weight end
   function m:hidden(tokens)
-    local x = self.model(tokens)
-    return c.logits_multiplier and x * c.logits_multiplier or x
+    local x, balance = self.model(tokens)
+    return c.logits_multiplier and x * c.logits_multiplier or x, balance
   end
   function m:forward(tokens)
-    local logits = self.lm_head(self:hidden(tokens))
-    return c.logits_softcap and nn.tanh(logits / c.logits_softcap) * c.logits_softcap or logits
+    local x, balance = self:hidden(tokens)
+    local logits = self.lm_head(x)
+    return c.logits_softcap and nn.tanh(logits / c.logits_softcap) * c.logits_softcap or logits, balance
   end
   return m
 end

@@ -18,6 +18,10 @@ function training.options(own)
   return nn.options(o)
 end
 
+-- Options of a family with experts, beside those above: how many ranks they are spread over, and the share of the loss that
+-- spreads tokens evenly (transformers adds it where output_router_logits is set).
+function training.with_experts() return training.options { expert = 1, balance = 0.0 } end
+
 -- The training of the decoder that c describes (decoder.lua).
 function training.of(c, o)
   c.dropout, c.attention_dropout = o.dropout, (c.attention_dropout or 0) > 0 and c.attention_dropout or o.dropout
@@ -26,6 +30,7 @@ function training.of(c, o)
     nn.lora(model, { rank = o.lora, alpha = o.lora_alpha, match = { o.lora_match }, dtype = o.precision ~= "fp32" and o.precision or nil })
   end
   local policy = {
+    mesh = c.experts and nn.mesh { expert = o.expert } or nil,
     mp_policy = { param_dtype = o.precision, reduce_dtype = "fp32", grad_dtype = o.gradients },
     reshard_after_forward = o.reshard,
     prefetch = { forward = o.prefetch, backward = o.prefetch },
@@ -65,12 +70,19 @@ function training.of(c, o)
       targets = nn.input("int32", { o.batch, o.seq }, { from = "tokens", shift = 1 }),
     },
     loss = function(m, b)
-      if o.head == "chunks" then return nn.linear_cross_entropy(m:hidden(b.tokens), m.lm_head.weight, b.targets, { softcap = c.logits_softcap }) end
-      return nn.cross_entropy(m(b.tokens), b.targets)
+      local loss, x, balance
+      if o.head == "chunks" then
+        x, balance = m:hidden(b.tokens)
+        loss = nn.linear_cross_entropy(x, m.lm_head.weight, b.targets, { softcap = c.logits_softcap })
+      else
+        x, balance = m(b.tokens)
+        loss = nn.cross_entropy(x, b.targets)
+      end
+      return c.experts and o.balance > 0 and loss + balance * (o.balance / c.layers) or loss
     end,
     sample = {
       inputs = { tokens = nn.input("int32", { 1, o.seq }, { from = "tokens" }) },
-      logits = function(m, b) return m(b.tokens) end,
+      logits = function(m, b) return (m(b.tokens)) end,
     },
     optimizer = optimizer(),
     schedule = optim.cosine { warmup = 2000, total = 100000, min_ratio = 0.1 },

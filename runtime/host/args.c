@@ -140,12 +140,10 @@ static const Row rows[] = {
      "Read the tensors that the weights and the model share; say which parameters stay as initialised and which "
      "tensors are not used",
      SETS(FLAG, weights_partial), .needs = "weights"},
-    {"export", "FILE",
-     "Write the weights after the last step (safetensors); replaces FILE. A folder, DIR/, also gets "
-     "config.json and the tokenizer's files of the folder of --weights",
-     SETS(TEXT, export_path)},
+    {"export", "FILE", "Write the weights after the last step (safetensors); replaces FILE", SETS(TEXT, export_path)},
     {"export-adapters", NULL,
-     "Export the adapters alone, as peft reads them; without it they are added to their matrices",
+     "Export the adapters alone, as peft reads them; without it they are added to their matrices. A folder (--export "
+     "DIR/) also gets config.json and the tokenizer's files of the folder of --weights",
      SETS(FLAG, export_adapters), .needs = "export"},
     {"export-dtype", "fp32|bf16|fp16|loaded",
      "Element type of the exported weights, rounded to nearest; loaded: for each parameter that of --weights (default: "

@@ -75,6 +75,26 @@ static int adapter_of(const sc_build *b, int param, bool *thin) {
     return -1;
 }
 
+static const sc_stored_info *stored_of(const sc_build *b, int param) {
+    for (int i = 0; i < b->nstored; i++)
+        if (b->stored[i].param == param) return &b->stored[i];
+    return NULL;
+}
+
+/* The tensor of a parameter; in a folder, where published models have it one by one, the tensors that its bytes are. */
+static void add_names(const Exporter *e, StHead *h, int param) {
+    const sc_param_info *p = &e->b->params[param];
+    const sc_stored_info *s = e->folder ? stored_of(e->b, param) : NULL;
+    for (int64_t i = 0, n = s ? p->shape[0] * s->names : 1; i < n; i++) {
+        const int64_t one[2] = {s ? p->shape[1] / s->names : 0, p->shape[2]};
+        char *name =
+            s ? need_text("%s.%lld.%s.weight", s->base, (long long)(s->first + i / s->names), s->name[i % s->names])
+              : need_text("%s%s", e->apart ? "base_model.model." : "", p->path);
+        st_head_add(h, name, e->dtypes[param], s ? 2 : p->dims, s ? one : p->shape);
+        free(name);
+    }
+}
+
 /* Integers and booleans stay what they are. */
 static sc_dtype exported(const sc_build *b, const Options *o, const Weights *w, int param) {
     static const sc_dtype asked[] = {[EXPORT_FP32] = FP32, [EXPORT_BF16] = BF16, [EXPORT_FP16] = FP16};
@@ -100,10 +120,7 @@ Exporter *exporter_new(const sc_build *b, const Options *o, const Weights *w, in
     e->dtypes = need((size_t)b->nparams, sizeof *e->dtypes);
     for (int i = 0; i < b->nparams; i++) {
         e->dtypes[i] = exported(b, o, w, i);
-        if (e->dtypes[i] == N_DTYPES) continue;
-        char *name = need_text("%s%s", e->apart ? "base_model.model." : "", b->params[i].path);
-        st_head_add(&h, name, e->dtypes[i], b->params[i].dims, b->params[i].shape);
-        free(name);
+        if (e->dtypes[i] != N_DTYPES) add_names(e, &h, i);
     }
     e->head = st_head_end(&h, &e->head_bytes);
     e->buffer = need(1, SC_ASIDE_BUFFER);

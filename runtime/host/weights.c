@@ -19,6 +19,11 @@ enum { CHUNK = 1 << 18 }; /* elements converted at a time */
 
 /* ── import ──────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
+typedef struct { /* a part of a parameter that is stacked here */
+    const StTensor *t;
+    const StFile *file;
+} Single;
+
 typedef struct {
     char *path; /* of the parameter that it is taken for: as the maps say, else its own name */
     const StTensor *t;
@@ -26,6 +31,7 @@ typedef struct {
     int place; /* in the order of the files */
     int map;   /* the --weights-map that made its path, from 1; 0: none */
     bool taken;
+    Single *singles; /* its parts in order, where t stands for all of them; else NULL */
 } Entry;
 
 struct Weights {
@@ -245,6 +251,58 @@ static Entry *find(const Weights *w, const char *path) {
         free(name);
     }
     return e;
+}
+
+/* ── parameters that files have in parts ─────────────────────────────────────────────────────────────────────────────
+ */
+/* The tensor of a part of params[s->param]: NAME.weight of an index of its first dimension. */
+static Entry *single_of(const Weights *w, const sc_stored_info *s, int64_t index, int name, char **path) {
+    *path = need_text("%s.%" PRId64 ".%s.weight", s->base, s->first + index, s->name[name]);
+    return find(w, *path);
+}
+
+/* An entry for a parameter that is stacked here and single in the files: experts, one by one. */
+static void stack(Weights *w, const sc_stored_info *s) {
+    const sc_param_info *p = &w->b->params[s->param];
+    int64_t n = p->shape[0] * s->names;
+    Single *all = need((size_t)n, sizeof *all);
+    StTensor *t = need(1, sizeof *t);
+    for (int64_t i = 0; i < n; i++) {
+        char *path;
+        Entry *e = single_of(w, s, i / s->names, (int)(i % s->names), &path);
+        if (!e && !i) { /* they are missing, or there stacked */
+            free(path);
+            free(all);
+            free(t);
+            return;
+        }
+        if (!e)
+            die("%s: no tensor '%s' there, of '%s', which this model stacks: copy all files of the model",
+                w->files[0].path, path, p->path);
+        if (e->t->dims != 2 || e->t->shape[0] * s->names != p->shape[1] || e->t->shape[1] != p->shape[2] ||
+            (i && e->t->sc_dtype != all[0].t->sc_dtype))
+            die("%s: '%s' is %s [%" PRId64 ",%" PRId64 "], where '%s' wants %d of [%" PRId64 ",%" PRId64
+                "] of one dtype: name other weights, or set the model's sizes",
+                e->file->path, e->t->name, e->t->dtype, e->t->dims > 0 ? e->t->shape[0] : 0,
+                e->t->dims > 1 ? e->t->shape[1] : 0, p->path, s->names, p->shape[1] / s->names, p->shape[2]);
+        e->taken = true;
+        all[i] = (Single){e->t, e->file};
+        free(path);
+    }
+    *t = *all[0].t;
+    t->dims = p->dims;
+    memcpy(t->shape, p->shape, sizeof *t->shape * (size_t)p->dims);
+    t->numel = p->numel;
+    Entry *more = realloc(w->entries, (size_t)(w->nentries + 1) * sizeof *more);
+    if (!more) die("out of memory for a list of tensors");
+    w->entries = more;
+    w->entries[w->nentries++] = (Entry){.path = need_text("%s", p->path), .t = t, .file = all[0].file, .singles = all};
+    qsort(w->entries, (size_t)w->nentries, sizeof *w->entries, by_path);
+}
+
+static void stack_all(Weights *w) {
+    for (int i = 0; i < w->b->nstored; i++)
+        if (!find(w, w->b->params[w->b->stored[i].param].path)) stack(w, &w->b->stored[i]);
 }
 
 static bool is_param(const Weights *w, const char *path, size_t n) {
@@ -645,6 +703,7 @@ Weights *weights_open(const sc_build *b, const Options *o) {
     find_prefix(w);
     check_results(w, &o->weights_map);
     check_copies(w);
+    stack_all(w);
     take_params(w);
     tell_unused(w);
     tell_turned(w);
@@ -661,6 +720,16 @@ static void check_range(const Entry *e, sc_dtype to, const void *out, const void
     }
 }
 
+/* n elements from `at` on, of one tensor or of those that are stacked. */
+static void read_entry(const Entry *e, int64_t at, int64_t n, uint8_t *to) {
+    int64_t each = e->singles ? e->singles[0].t->numel : e->t->numel, size = sc_size((sc_dtype)e->t->sc_dtype);
+    for (int64_t many; n > 0; n -= many, at += many, to += many * size) {
+        Single one = e->singles ? e->singles[at / each] : (Single){e->t, e->file};
+        many = each - at % each < n ? each - at % each : n;
+        if (!st_read(one.file, one.t, at % each, many, to)) refuse_unread(e);
+    }
+}
+
 void weights_load(const Weights *w, sc_rank *r) {
     Piece *pieces;
     uint8_t *raw = need(CHUNK, 8), *out = need(CHUNK, 8);
@@ -671,7 +740,7 @@ void weights_load(const Weights *w, sc_rank *r) {
         for (int64_t at = p->begin, n; e && at < p->end; at += n) {
             int64_t size = sc_size(p->dtype);
             n = p->end - at < CHUNK ? p->end - at : CHUNK;
-            if (!st_read(e->file, e->t, at, n, raw)) refuse_unread(e);
+            read_entry(e, at, n, raw);
             host_convert(p->dtype, out, (sc_dtype)e->t->sc_dtype, raw, n);
             if (size < 4 && host_dtype_float(p->dtype)) check_range(e, p->dtype, out, raw, n);
             sc_write(r, p->host, p->at + (uint64_t)((at - p->begin) * size), out, (size_t)(n * size));
@@ -719,7 +788,12 @@ char *weights_told(const Weights *w) {
 void weights_close(Weights *w) {
     if (!w) return;
     for (int i = 0; i < w->n; i++) st_close(&w->files[i]);
-    for (int i = 0; i < w->nentries; i++) free(w->entries[i].path);
+    for (int i = 0; i < w->nentries; i++) {
+        Entry *e = &w->entries[i];
+        if (e->singles) free((StTensor *)e->t);
+        free(e->singles);
+        free(e->path);
+    }
     free(w->files);
     free(w->entries);
     free(w->prefix);

@@ -79,13 +79,20 @@ def config(r, family):
     if family == "cohere2":
         c.pop("rms_norm_eps")
         c.update(layer_norm_eps=1e-5, logit_scale=r.choice([0.25, 1.0]))
+    if family == "mixtral":
+        c["head_dim"] = width                                # some ropes of transformers need it said
+        c.update(num_local_experts=r.choice([3, 8]), num_experts_per_tok=r.choice([1, 2]), sliding_window=r.choice([None, 6]))
+    if family in ("qwen3_moe", "olmoe"):
+        c.update(num_experts=r.choice([4, 9]), num_experts_per_tok=r.choice([1, 3]), norm_topk_prob=r.random() < 0.5)
+    if family == "qwen3_moe":
+        c.update(moe_intermediate_size=r.choice([20, 36]), decoder_sparse_step=r.choice([1, 2]), mlp_only_layers=r.choice([[], [0]]), head_dim=width)
     if family == "glm4":
         c["rope_parameters"] = dict(ropes(r, width, ("default", "linear")), partial_rotary_factor=0.5)
     return c
 
 
 CLASSES = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3", "olmo2": "Olmo2", "olmo3": "Olmo3", "smollm3": "SmolLM3", "granite": "Granite",
-           "gemma2": "Gemma2", "gemma3_text": "Gemma3", "phi3": "Phi3", "glm4": "Glm4", "cohere2": "Cohere2"}
+           "gemma2": "Gemma2", "gemma3_text": "Gemma3", "phi3": "Phi3", "glm4": "Glm4", "cohere2": "Cohere2", "mixtral": "Mixtral", "qwen3_moe": "Qwen3Moe", "olmoe": "Olmoe"}
 
 
 def model_of(family, c):
@@ -109,7 +116,8 @@ def compare(folder, family, c, world):
     """(distance of the losses, largest distance of a gradient)"""
     model = model_of(family, c)
     model.save_pretrained(os.path.join(folder, "hf"))
-    model.double()                                           # what both would be without rounding
+    if "num_experts_per_tok" not in c:                       # grouped products have no fp64 there
+        model.double()                                       # what both would be without rounding
     path = {k: os.path.join(folder, k) for k in ("hf", "m.lua", "records", "program", "log", "gradients")}
     tokens = torch.randint(2, c["vocab_size"], (2 * world, SEQ + 1))
     x, y = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
@@ -130,7 +138,8 @@ def compare(folder, family, c, world):
         if file.startswith("gradients"):
             for k, g in load_file(os.path.join(folder, file)).items():
                 gradients.setdefault(k[:-len(".grad")], []).append(g)
-    parameters = dict(model.named_parameters())
+    ours_of = {"mixtral": lambda k: k.replace(".mlp.", ".block_sparse_moe.")}.get(family, lambda k: k)
+    parameters = {ours_of(k): p for k, p in model.named_parameters()}
     if parameters.keys() != gradients.keys():
         raise RuntimeError("gradients of %s" % sorted(parameters.keys() ^ gradients.keys()))
     if world == 1:                                           # a gradient that is nearly nothing is beside the others'

@@ -98,7 +98,7 @@ COMMANDS = [  # arguments, exit code, pattern
     (["predict", GPT2, "--set", "layer=3"], 1, "layer.*layers"),
     (["predict", GPT2, "--set", "layers"], 2, "key=value"),
     (["predict", GPT2, "--set", "layers=three"], 1, "layers.*number|layers.*integer"),
-    *[(["predict", LLAMA3, "--set", "size=1b", *settings(o)], 1, r"llama3\.lua:\d+: " + said) for o, said in (
+    *[(["predict", LLAMA3, "--set", "size=1b", *settings(o)], 1, r"(llama3|families/decoder)\.lua:\d+: " + said) for o, said in (
         (dict(rope_factor=-8), "rope: scaling.factor must be a number of at least 1, not the number -8"),
         (dict(rope_factor=0), "rope: scaling.factor must be a number of at least 1, not the number 0.*rope_scaling=false"),
         (dict(rope_low=4, rope_high=1), "rope: scaling.high must be a number above low = 4, not the number 1"),

@@ -10,7 +10,8 @@ import struct
 from harness import SHARDC, check, close, command, losses, must, read_log, read_safetensors, scratch, write_safetensors
 
 SMALL = dict(vocab_size=32, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, rms_norm_eps=1e-5)
-NEEDED = {"gemma2": dict(head_dim=8), "gemma3_text": dict(head_dim=8), "qwen3": dict(head_dim=8), "glm4": dict(head_dim=8)}
+NEEDED = {"mixtral": dict(num_local_experts=4), "olmoe": dict(num_experts=4, num_experts_per_tok=2),
+          "qwen3_moe": dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=12, head_dim=8, decoder_sparse_step=2), "gemma2": dict(head_dim=8), "gemma3_text": dict(head_dim=8), "qwen3": dict(head_dim=8), "glm4": dict(head_dim=8)}
 BATCH = ["--set", "batch=2", "--set", "seq=8", "--set", "clip=0"]
 
 
@@ -98,6 +99,44 @@ def test_a_folder_goes_in_and_comes_out():
     # without a folder to copy from
     rc, said, err = command([plain, "--data", "-", "--steps", "0", "--weights", os.path.join(hf, "model.safetensors"), "--export", out])
     check(rc == 0 and "--weights DIR says where it is copied from" in err, err)
+
+
+def test_single_experts_are_stacked():
+    """Weights that name experts one by one, as they are published, on one rank and with experts spread over two; the folder that
+    is exported names them so again."""
+    folder = scratch("experts")
+    hf = folder_of(folder, model_type="qwen3_moe", num_experts=4, num_experts_per_tok=2, moe_intermediate_size=12, head_dim=8, decoder_sparse_step=2)
+    lua, data = os.path.join(folder, "m.lua"), records(os.path.join(folder, "records"), 3)
+    must([SHARDC, "import", hf, "-o", lua])
+    programs = {}
+    for name, options in (("one", ["--world", "1", *BATCH]), ("two", ["--world", "2", "--set", "expert=2", "--set", "batch=1", "--set", "seq=8", "--set", "clip=0"])):
+        programs[name] = os.path.join(folder, name)
+        must([SHARDC, "build", lua, *options, "-o", programs[name]])
+    stacked, first = os.path.join(folder, "stacked.safetensors"), os.path.join(folder, "first", "")
+    go(programs["one"], data, 0, 1, folder, "--export", stacked)
+    go(programs["one"], data, 0, 1, folder, "--weights", stacked, "--export", first)
+    whole, single = read_safetensors(stacked), read_safetensors(first + "model.safetensors")
+    names = sorted(k for k in single if ".experts." in k)
+    check(len(names) == 12 and names[0] == "model.layers.1.mlp.experts.0.down_proj.weight" and not any("experts.gate_up_proj" in k for k in single), names)
+    check(whole["model.layers.1.mlp.experts.gate_up_proj"][1] == [4, 24, 16] and single["model.layers.1.mlp.experts.3.up_proj.weight"][1] == [12, 16], "shapes")
+    a, b = (go(programs[k], data, 1, 2, folder, "--weights", w) for k, w in (("one", first), ("two", first)))
+    close(a, b, 1e-6, "experts on one rank and on two")
+    again = os.path.join(folder, "again", "")
+    go(programs["two"], data, 0, 1, folder, "--weights", first, "--export", again)
+    go(programs["one"], data, 0, 1, folder, "--weights", first, "--export", os.path.join(folder, "once", ""))
+    x, y = (read_safetensors(os.path.join(f, "model.safetensors")) for f in (again, os.path.join(folder, "once")))
+    check(x.keys() == y.keys() == single.keys(), "names")
+    # one is missing, one has another shape
+    for name, change, says in (("missing", lambda t: t.pop("model.layers.1.mlp.experts.2.up_proj.weight"), "no tensor 'model.layers.1.mlp.experts.2.up_proj.weight' there, of 'model.layers.1.mlp.experts.gate_up_proj'"),
+                               ("shape", lambda t: t.update({"model.layers.1.mlp.experts.1.down_proj.weight": ("F32", [12, 16], t["model.layers.1.mlp.experts.1.down_proj.weight"][2])}),
+                                "'model.layers.1.mlp.experts.1.down_proj.weight' is F32 [12,16], where 'model.layers.1.mlp.experts.down_proj' wants 1 of [16,12] of one dtype")):
+        tensors = dict(single)
+        change(tensors)
+        path = os.path.join(folder, name + ".safetensors")
+        write_safetensors(path, tensors)
+        with open(data, "rb") as f:
+            rc, _, err = command([programs["one"], "--data", "-", "--steps", "1", "--weights", path], stdin_file=f)
+        check(rc == 1 and says in err, err)
 
 
 def test_adapters_go_on_merged_and_apart():

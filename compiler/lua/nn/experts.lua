@@ -165,10 +165,11 @@ end
 -- [experts,width,hidden]. bias: true adds gate.bias, experts.gate_up_proj_bias and experts.down_proj_bias. activation =
 -- function(gate, up) in place of silu(gate) up. interleaved: true, gate and up take turns. transposed: true, matrices
 -- are [experts,width,2 hidden] and [experts,hidden,width]. GPT-OSS has all of these, with the activation
--- nn.clamped_swiglu and score = "chosen".
+-- nn.clamped_swiglu and score = "chosen". names: { "gate_proj", "up_proj", "down_proj" }, what files call the matrices of
+-- a single expert, as experts.3.up_proj.weight: --weights reads these into the stacked ones, and --export DIR/ writes them.
 function nn.MoE(width, hidden, options)
   local o = table_of(options)
-  check_keys("nn.MoE", o, "experts top score normalize scale correction groups kept_groups capacity pieces shared shared_gate balance_rate bias activation interleaved transposed init dtype")
+  check_keys("nn.MoE", o, "experts top score normalize scale correction groups kept_groups capacity pieces shared shared_gate balance_rate bias activation interleaved transposed names init dtype")
   local m = prim.module("MoE", ("nn.MoE(%d, %d)"):format(need_size("nn.MoE", "the width", width), need_size("nn.MoE", "the hidden size", hidden)))
   local experts = need_size("nn.MoE", "experts", o.experts)
   m.top = need_size("nn.MoE", "top", o.top)
@@ -193,6 +194,12 @@ function nn.MoE(width, hidden, options)
   if type(activation) ~= "function" then fail(nil, "nn.MoE: activation must be a function(gate, up), not %s", prim.describe(o.activation)) end
   m.pieces = o.pieces == nil and 1 or need_size("nn.MoE", "pieces", o.pieces)
   if experts % m.pieces ~= 0 then fail(nil, "nn.MoE: %d experts have no %d equal pieces", experts, m.pieces) end
+  local names = o.names == nil and { "gate_proj", "up_proj", "down_proj" } or o.names
+  for i = 1, 3 do
+    if type(names) ~= "table" or type(names[i]) ~= "string" then
+      fail(nil, 'nn.MoE: names must be three names such as { "w1", "w3", "w2" }, of gate, up and down, not %s', prim.describe(o.names))
+    end
+  end
   local function piece(number)
     local e = prim.module("Experts", "nn.MoE")
     e.count, e.all, e.first = experts // m.pieces, experts, number * (experts // m.pieces)
@@ -206,6 +213,10 @@ function nn.MoE(width, hidden, options)
     end
     e.gate_up_proj, e.gate_up_proj_bias = parts(2 * hidden, width)
     e.down_proj, e.down_proj_bias = parts(width, hidden)
+    if not interleaved and not transposed then             -- with either they are published stacked
+      prim.stored(e.gate_up_proj, e.first, m.pieces > 1, names[1], names[2])
+      prim.stored(e.down_proj, e.first, m.pieces > 1, names[3])
+    end
     return e
   end
   m.gate, m.experts = nn.Linear(width, experts, { bias = bias, dtype = o.dtype }), m.pieces == 1 and piece(0) or nn.list {}
