@@ -34,6 +34,7 @@ local function Attention(c, i)
     m.v_proj = Linear(c.dim, sizes[3], bias.qkv)
   end
   m.o_proj = Linear(c.heads * c.width, c.dim, bias.o)
+  m.sinks = c.sinks and nn.parameter({ c.heads }, { init = nn.init.normal(0, 0.02) }) or false
   if c.qk_norm then                                        -- "head": of each head; "whole": of all of them together
     local whole = c.qk_norm == "whole"
     m.q_norm, m.k_norm = Norm(c, whole and sizes[1] or c.width), Norm(c, whole and sizes[2] or c.width)
@@ -53,8 +54,36 @@ local function Attention(c, i)
     k = placed(k or self.k_proj(x), c.kv_heads, c.qk_norm and self.k_norm)
     v = (v or self.v_proj(x)):reshape(batch, seq, c.kv_heads, c.width)
     local y = nn.attention { q = q, k = k, v = v, causal = true, dropout = c.attention_dropout or 0, scale = c.scale,
-                             softcap = c.attention_softcap, window = window and { window - 1, 0 } or nil }
+                             softcap = c.attention_softcap, sinks = self.sinks or nil, window = window and { window - 1, 0 } or nil }
     return self.o_proj(y:reshape(batch, seq, c.heads * c.width))
+  end
+  return m
+end
+
+-- Queries, keys and values of a few numbers a token (DeepSeek-V2's latent attention): c.latent has `queries`, the width of
+-- what queries are made of (nil: of the stream), `keys`, that of keys and values, and the widths of a head's parts: `plain`,
+-- `turned` by the rope, whose keys all heads share, and `values`.
+local function LatentAttention(c, i)
+  local m, l, bias = nn.module(c.name .. "Attention"), c.latent, c.bias or {}
+  local width = l.plain + l.turned
+  if l.queries then
+    m.q_a_proj, m.q_a_layernorm = Linear(c.dim, l.queries, bias.qkv), nn.RMSNorm(l.queries, { eps = 1e-6 })
+    m.q_b_proj = Linear(l.queries, c.heads * width)
+  else
+    m.q_proj = Linear(c.dim, c.heads * width)
+  end
+  m.kv_a_proj_with_mqa, m.kv_a_layernorm = Linear(c.dim, l.keys + l.turned, bias.qkv), nn.RMSNorm(l.keys, { eps = 1e-6 })
+  m.kv_b_proj, m.o_proj = Linear(l.keys, c.heads * (l.plain + l.values)), Linear(c.heads * l.values, c.dim, bias.o)
+  function m:forward(x)
+    local batch, seq = x:size(0), x:size(1)
+    local q = l.queries and self.q_b_proj(self.q_a_layernorm(self.q_a_proj(x))) or self.q_proj(x)
+    local q_plain, q_turned = nn.split(q:reshape(batch, seq, c.heads, width), { l.plain, l.turned }, -1)
+    local latent, k_turned = nn.split(self.kv_a_proj_with_mqa(x), { l.keys, l.turned }, -1)
+    local k_plain, v = nn.split(self.kv_b_proj(self.kv_a_layernorm(latent)):reshape(batch, seq, c.heads, l.plain + l.values), { l.plain, l.values }, -1)
+    k_turned = nn.expand(nn.rope(k_turned:reshape(batch, seq, 1, l.turned), c.rope[i]), { batch, seq, c.heads, l.turned })
+    local y = nn.attention { q = nn.concat({ q_plain, nn.rope(q_turned, c.rope[i]) }, -1), k = nn.concat({ k_plain, k_turned }, -1), v = v, causal = true,
+                             dropout = c.attention_dropout or 0, scale = c.scale }
+    return self.o_proj(y:reshape(batch, seq, c.heads * l.values))
   end
   return m
 end
@@ -89,7 +118,7 @@ local function Block(c, i)
   local m, norms = nn.module(c.name .. "DecoderLayer"), c.norms or llama
   local function normed(self, place, x) return norms[place] and self[norms[place]](x) or x end
   if norms.before_attention then m[norms.before_attention] = Norm(c, c.dim) end
-  m.self_attn = Attention(c, i)
+  m.self_attn = c.latent and LatentAttention(c, i) or Attention(c, i)
   for _, place in ipairs { "after_attention", "before_mlp" } do
     if norms[place] then m[norms[place]] = Norm(c, c.dim) end
   end

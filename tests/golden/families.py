@@ -86,13 +86,25 @@ def config(r, family):
         c.update(num_experts=r.choice([4, 9]), num_experts_per_tok=r.choice([1, 3]), norm_topk_prob=r.random() < 0.5)
     if family == "qwen3_moe":
         c.update(moe_intermediate_size=r.choice([20, 36]), decoder_sparse_step=r.choice([1, 2]), mlp_only_layers=r.choice([[], [0]]), head_dim=width)
+    if family == "gpt_oss":
+        c["head_dim"] = width
+        c.update(swiglu_limit=r.choice([7.0, 0.5]), num_local_experts=r.choice([4, 6]), num_experts_per_tok=r.choice([1, 3]), sliding_window=6)
+        c["rope_parameters"] = ropes(r, width, ("default", "yarn"))
+    if family == "deepseek_v3":
+        groups = r.choice([1, 2, 4])
+        turned = r.choice([8, 16])
+        c["num_key_value_heads"] = heads
+        c["rope_parameters"] = ropes(r, turned, ("default", "yarn"))
+        c.update(moe_intermediate_size=r.choice([20, 36]), n_shared_experts=r.choice([1, 2]), n_routed_experts=8, kv_lora_rank=24, q_lora_rank=r.choice([None, 20]), qk_rope_head_dim=turned,
+                 v_head_dim=r.choice([8, 24]), qk_nope_head_dim=r.choice([8, 16]), n_group=groups, topk_group=r.choice([k for k in (1, 2) if k <= groups]), num_experts_per_tok=2,
+                 first_k_dense_replace=1, norm_topk_prob=r.random() < 0.5, rope_interleave=r.random() < 0.5, attention_bias=r.random() < 0.5)
     if family == "glm4":
         c["rope_parameters"] = dict(ropes(r, width, ("default", "linear")), partial_rotary_factor=0.5)
     return c
 
 
 CLASSES = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3", "olmo2": "Olmo2", "olmo3": "Olmo3", "smollm3": "SmolLM3", "granite": "Granite",
-           "gemma2": "Gemma2", "gemma3_text": "Gemma3", "phi3": "Phi3", "glm4": "Glm4", "cohere2": "Cohere2", "mixtral": "Mixtral", "qwen3_moe": "Qwen3Moe", "olmoe": "Olmoe"}
+           "gemma2": "Gemma2", "gemma3_text": "Gemma3", "phi3": "Phi3", "glm4": "Glm4", "cohere2": "Cohere2", "mixtral": "Mixtral", "qwen3_moe": "Qwen3Moe", "olmoe": "Olmoe", "deepseek_v3": "DeepseekV3", "gpt_oss": "GptOss"}
 
 
 def model_of(family, c):

@@ -10,7 +10,10 @@ import struct
 from harness import SHARDC, check, close, command, losses, must, read_log, read_safetensors, scratch, write_safetensors
 
 SMALL = dict(vocab_size=32, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, rms_norm_eps=1e-5)
-NEEDED = {"mixtral": dict(num_local_experts=4), "olmoe": dict(num_experts=4, num_experts_per_tok=2),
+NEEDED = {"gpt_oss": dict(head_dim=8, num_local_experts=4, num_experts_per_tok=2),
+          "deepseek_v3": dict(n_routed_experts=8, num_experts_per_tok=2, moe_intermediate_size=12, kv_lora_rank=12, q_lora_rank=None, qk_rope_head_dim=8,
+                              v_head_dim=8, qk_nope_head_dim=8, first_k_dense_replace=1, n_group=2, topk_group=1),
+          "mixtral": dict(num_local_experts=4), "olmoe": dict(num_experts=4, num_experts_per_tok=2),
           "qwen3_moe": dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=12, head_dim=8, decoder_sparse_step=2), "gemma2": dict(head_dim=8), "gemma3_text": dict(head_dim=8), "qwen3": dict(head_dim=8), "glm4": dict(head_dim=8)}
 BATCH = ["--set", "batch=2", "--set", "seq=8", "--set", "clip=0"]
 

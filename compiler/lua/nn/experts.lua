@@ -62,15 +62,19 @@ local function within_groups(choice, groups, kept)
   return nn.reshape(nn.where(nn.expand(inside, split), by_group, -math.huge), choice.shape)
 end
 
+-- The buffer that is added to scores; false: there is none. The gate holds it where `names` says what it is called there.
+local function correction_of(self) return self.correction_name and self[self.gate_name][self.correction_name] or self.correction end
+
 -- Which experts each of x [...,width] goes to, and with which weights: weights fp32 and index int32 [...,top], and the
 -- scores and logits of all experts, fp32 [...,experts].
 local function choose(self, x)
-  local logits = nn.cast(self.gate(x), "fp32")
+  local logits = nn.cast(self[self.gate_name](x), "fp32")
   local scores = self.score == "sigmoid" and nn.sigmoid(logits) or self.score == "softmax" and nn.softmax(logits) or logits
-  local choice = self.correction and scores + nn.cast(self.correction, "fp32") or scores
+  local correction = correction_of(self)
+  local choice = correction and scores + nn.cast(correction, "fp32") or scores
   if self.groups then choice = within_groups(choice, self.groups, self.kept_groups) end
   local weights, index = nn.topk(choice, self.top)
-  if self.correction then weights = nn.gather(scores, -1, index) end
+  if correction then weights = nn.gather(scores, -1, index) end
   if self.score == "chosen" then weights = nn.softmax(weights) end
   if self.normalize then weights = weights / (nn.sum(weights, -1, true) + (self.score == "sigmoid" and 1e-20 or 0)) end
   return weights * self.scale, index, scores, logits
@@ -123,7 +127,8 @@ local function moe_forward(self, x)
   local own_weights, own_index, scores, logits = choose(self, x)
   local weights, index = own_weights, own_index
   if spread then weights, index = everyones(weights), everyones(index) end
-  local hidden = self.shared and self.shared(x)
+  local shared = self[self.shared_name]
+  local hidden = shared and shared(x)
   local y, counts
   for i, experts in ipairs(pieces) do
     local more, got = experts(tokens, weights, index)
@@ -133,12 +138,12 @@ local function moe_forward(self, x)
   if spread or self.pieces > 1 then counts = nn.route(own_index, pieces[1].all) end
   if self.balance_rate then
     local chosen = pieces[1].capacity and nn.bincount(own_index, pieces[1].all) or counts
-    nn.assign(self.correction, chosen, { reduce = "sum", update = function(old, all)
+    nn.assign(correction_of(self), chosen, { reduce = "sum", update = function(old, all)
       return old + self.balance_rate * nn.sign(nn.mean(all) - all)
     end })
   end
-  if self.shared then
-    local said = self.shared(nil, hidden)
+  if shared then
+    local said = shared(nil, hidden)
     y = y + (self.shared_gate and nn.sigmoid(self.shared_gate(x)) * said or said)
   end
   return y, scores, counts, logits
@@ -167,6 +172,8 @@ end
 -- are [experts,width,2 hidden] and [experts,hidden,width]. GPT-OSS has all of these, with the activation
 -- nn.clamped_swiglu and score = "chosen". names: { "gate_proj", "up_proj", "down_proj" }, what files call the matrices of
 -- a single expert, as experts.3.up_proj.weight: --weights reads these into the stacked ones, and --export DIR/ writes them.
+-- names.gate: "gate", what the router is called; names.shared: "shared", the shared expert; names.correction: what the gate
+-- calls the correction.
 function nn.MoE(width, hidden, options)
   local o = table_of(options)
   check_keys("nn.MoE", o, "experts top score normalize scale correction groups kept_groups capacity pieces shared shared_gate balance_rate bias activation interleaved transposed names init dtype")
@@ -219,17 +226,20 @@ function nn.MoE(width, hidden, options)
     end
     return e
   end
-  m.gate, m.experts = nn.Linear(width, experts, { bias = bias, dtype = o.dtype }), m.pieces == 1 and piece(0) or nn.list {}
+  m.gate_name = names.gate or "gate"
+  m[m.gate_name], m.experts = nn.Linear(width, experts, { bias = bias, dtype = o.dtype }), m.pieces == 1 and piece(0) or nn.list {}
   for i = 1, m.pieces > 1 and m.pieces or 0 do m.experts[i] = piece(i - 1) end
-  m.correction = prim.need_boolean("nn.MoE", "correction", o.correction, false) and nn.buffer({ experts })
+  local corrected = prim.need_boolean("nn.MoE", "correction", o.correction, false)
+  m.correction, m.correction_name = corrected and not names.correction and nn.buffer({ experts }), corrected and names.correction or false
+  if m.correction_name then m[m.gate_name][m.correction_name] = nn.buffer({ experts }) end
   m.balance_rate = o.balance_rate ~= nil and prim.need_positive("nn.MoE", "balance_rate", o.balance_rate) or false
-  if m.balance_rate and not m.correction then fail("add correction = true", "nn.MoE: balance_rate changes the correction, and there is none") end
-  m.shared, m.shared_gate = false, false
+  if m.balance_rate and not corrected then fail("add correction = true", "nn.MoE: balance_rate changes the correction, and there is none") end
+  m.shared_name, m.shared_gate = names.shared or "shared", false
+  m[m.shared_name] = false
   if o.shared then
-    local size = need_size("nn.MoE", "shared", o.shared)
-    m.shared = prim.module("Shared", "nn.MoE")
-    m.shared.gate_proj, m.shared.up_proj, m.shared.down_proj = linear(width, size), linear(width, size), linear(size, width)
-    m.shared.forward = shared_forward
+    local size, shared = need_size("nn.MoE", "shared", o.shared), prim.module("Shared", "nn.MoE")
+    shared.gate_proj, shared.up_proj, shared.down_proj = linear(width, size), linear(width, size), linear(size, width)
+    shared.forward, m[m.shared_name] = shared_forward, shared
     if prim.need_boolean("nn.MoE", "shared_gate", o.shared_gate, false) then m.shared_gate = linear(width, 1) end
   end
   m.forward = moe_forward
