@@ -125,7 +125,7 @@ static const Row rows[] = {
      "--save DIR, and --resume DIR where it holds a state; where it holds none yet the run begins, from --weights if "
      "given. One command for a job that a scheduler may start again",
      SETS(TEXT, go_on)},
-    {"weights", "DIR|FILE...", "Begin from these weights: a Hugging Face folder, safetensors, or the index of several",
+    {"weights", "FILE...", "Begin from these weights: a Hugging Face folder, safetensors, or the index of several",
      SETS(NAMES, weights)},
     {"weights-map", "FILE=MODEL",
      "Read the tensors that are named FILE in the weights as the parameters MODEL; both are names, or patterns with "

@@ -41,12 +41,10 @@ static const char *file_of(const Options *o) {
 
 /* The path of the safetensors file; *folder: what --export names, where that is a folder. In new memory. */
 static char *path_of(const Options *o, const char **folder) {
-    struct stat st;
     size_t n = strlen(o->export_path);
-    bool is = (n && o->export_path[n - 1] == '/') || (stat(o->export_path, &st) == 0 && S_ISDIR(st.st_mode));
+    bool is = n && o->export_path[n - 1] == '/';
     *folder = is ? o->export_path : NULL;
-    return is ? need_text("%s%s%s", o->export_path, o->export_path[n - 1] == '/' ? "" : "/", file_of(o))
-              : need_text("%s", o->export_path);
+    return need_text("%s%s", o->export_path, is ? file_of(o) : "");
 }
 
 void exporter_check(const Options *o) {
@@ -56,7 +54,9 @@ void exporter_check(const Options *o) {
     if (folder && mkdir(folder, 0777) && errno != EEXIST)
         die("cannot export to %s: %s; name another folder with --export", folder, strerror(errno));
     if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
-        die("cannot export to %s: it is not a regular file; name another one with --export", path);
+        die("cannot export to %s: it is not a regular file; name another one with --export, or end it in / for a "
+            "folder",
+            path);
     int error = sc_aside_try(path);
     if (error) die("cannot export to %s: %s; name another file with --export", path, strerror(error));
     free(path);

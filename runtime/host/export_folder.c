@@ -54,15 +54,15 @@ static bool put_json(const char *folder, const char *name, json_t *j) {
 static bool copy_file(const char *folder, const char *from, const char *name) {
     struct stat st;
     char why[256], *path = need_text("%s/%s", from, name);
-    int fd = access(path, F_OK) ? -1 : sc_open_input(path, &st, why, sizeof why);
-    bool ok = true;
-    if (fd >= 0) {
-        char *bytes = need((size_t)st.st_size + 1, 1);
-        ok = sc_read_at(fd, bytes, (size_t)st.st_size, 0);
-        if (!ok) complain("cannot read %s: %s", path, strerror(errno));
+    bool there = access(path, F_OK) == 0, ok = true;
+    int fd = there ? sc_open_input(path, &st, why, sizeof why) : -1;
+    if (there) {
+        char *bytes = fd < 0 ? NULL : need((size_t)st.st_size + 1, 1);
+        ok = fd >= 0 && sc_read_at(fd, bytes, (size_t)st.st_size, 0);
+        if (!ok) complain("cannot read %s: %s", path, fd < 0 ? why : strerror(errno));
         ok = ok && put_file(folder, name, bytes, (size_t)st.st_size);
         free(bytes);
-        close(fd);
+        if (fd >= 0) close(fd);
     }
     free(path);
     return ok;

@@ -7,7 +7,7 @@ import os
 import shutil
 import struct
 
-from harness import SHARDC, check, close, command, losses, must, read_log, read_safetensors, scratch, write_safetensors
+from harness import ROOT, SHARDC, check, close, command, losses, must, read_log, read_safetensors, scratch, write_safetensors
 
 SMALL = dict(vocab_size=32, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, rms_norm_eps=1e-5)
 NEEDED = {"gpt_oss": dict(head_dim=8, num_local_experts=4, num_experts_per_tok=2),
@@ -27,7 +27,7 @@ def folder_of(folder, name="hf", **fields):
 
 
 def families():
-    return sorted(f[:-4] for f in os.listdir(os.path.join(os.path.dirname(SHARDC), "..", "models", "families")) if f[:-4] not in ("config", "decoder", "training"))
+    return sorted(f[:-4] for f in os.listdir(os.path.join(ROOT, "models", "families")) if f[:-4] not in ("config", "decoder", "training"))
 
 
 def test_every_family_is_imported():
@@ -99,6 +99,13 @@ def test_a_folder_goes_in_and_comes_out():
         with open(data, "rb") as f:
             rc, _, err = command([plain, "--data", "-", "--steps", "1", *args], stdin_file=f)
         check(rc == 1 and says in err, "%s: exit %d: %s" % (args, rc, err))
+    # a file of the tokenizer that cannot be read, a config.json that cannot be replaced
+    os.remove(out + "config.json")
+    for blocked, says in ((os.path.join(hf, "tokenizer.model"), "cannot read "), (out + "config.json", "cannot export to ")):
+        os.makedirs(blocked)
+        rc, _, err = command([plain, "--data", "-", "--steps", "0", "--weights", hf, "--export", out])
+        check(rc == 1 and says in err and os.path.basename(blocked) in err, "%s: exit %d: %s" % (says, rc, err))
+        os.rmdir(blocked)
     # without a folder to copy from
     rc, said, err = command([plain, "--data", "-", "--steps", "0", "--weights", os.path.join(hf, "model.safetensors"), "--export", out])
     check(rc == 0 and "--weights DIR says where it is copied from" in err, err)
@@ -183,7 +190,7 @@ def test_refusals():
     refused("cannot read ./nothing: No such file", "./nothing")
     refused("config.json: No such file or directory; give the folder that save_pretrained wrote", folder)
     refused("text.json:2: no JSON object", text('{"a": 1,\n oh}'))
-    refused("it has no model_type; known are cohere2, gemma2", text("{}"))
+    refused("it has no model_type; known are cohere2, deepseek_v3", text("{}"))
     refused("model_type 'mamba' has no family here; there are cohere2", text('{"model_type": "mamba"}'))
     refused("model_type '../../tests' has no family here", text('{"model_type": "../../tests"}'))
     refused("model_type 'decoder' has no family here", text('{"model_type": "decoder"}'))
@@ -207,5 +214,5 @@ def test_refusals():
     alone = os.path.join(folder, "alone")
     os.makedirs(alone)
     shutil.copy(SHARDC, alone)
-    rc, _, err = command([os.path.join(alone, "shardc"), "import", folder_of(folder, model_type="llama"), "-o", lua], cwd=folder)
+    rc, _, err = command([os.path.join(alone, "shardc"), "import", folder_of(folder, model_type="llama"), "-o", lua], cwd=folder, env={"SHARDC_HOME": None})
     check(rc == 1 and "models/families is not beside shardc; set SHARDC_HOME" in err, err)
