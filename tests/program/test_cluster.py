@@ -4,13 +4,14 @@ one, joined by a link, or, where these are not permitted, loopback. And the scri
 Relies on: harness.py, test_launch.py (Ranks), util-linux and iproute2 for namespaces. Relied on by: run.py."""
 import atexit
 import os
+import random
 import re
 import signal
 import subprocess
 import time
 
-from harness import HANG, build, check, corpus, must, read_log, read_safetensors, same_run, scratch, trains, until, waits
-from test_launch import Ranks, refused
+from harness import HANG, ROOT, build, check, corpus, must, read_log, read_safetensors, same_run, scratch, trains, until, waits
+from test_launch import PORTS, Ranks, step_of
 
 SMALL = dict(layers=1, dim=32, heads=2, vocab=256, batch=2, seq=32, dropout=0.1)
 NETS = []
@@ -76,11 +77,6 @@ def test_machines_compute_the_same():
     return "1, 2, 3 machines" if networks(2) else "1, 2, 3 machines, by loopback: namespaces are not permitted here"
 
 
-def processes(pid):
-    """A rank's process and the one that computes, or none: nsenter becomes the former."""
-    return [int(k) for k in open("/proc/%d/task/%d/children" % (pid, pid)).read().split()]
-
-
 @waits
 def test_a_machine_is_lost():
     """Processes of one machine are killed, or its network is gone: within seconds the other machine's end, and say who is lost."""
@@ -106,3 +102,142 @@ def test_a_machine_is_lost():
         check(re.search("shardc: the connection to (a machine|rank 0's machine) has ended .*the other ranks are stopped|the process that runs rank . has vanished", err), err)
         check(took < 20, "%s: %.0f s: %s" % (how, took, err))
     return "either one killed, a link cut"
+
+
+EXAMPLES = os.path.join(ROOT, "runtime/examples")
+
+# What Slurm's commands do, by their manual pages: srun starts the tasks with the variables of "OUTPUT ENVIRONMENT VARIABLES" and exits with
+# the highest code; scancel --signal reaches the tasks, not the script; scontrol requeue asks for another start.
+SRUN = """#!/bin/bash
+while [[ $1 == --* ]]; do shift; done
+here=$((SLURM_NTASKS / SLURM_JOB_NUM_NODES)) code=0
+for ((k = 0; k < SLURM_NTASKS; k++)); do
+    SLURM_PROCID=$k SLURM_LOCALID=$((k % here)) SLURM_NODEID=$((k / here)) SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=$SLURM_NTASKS \
+        SLURM_STEP_NUM_NODES=$SLURM_JOB_NUM_NODES SLURM_STEP_NODELIST=localhost "$@" &
+    pids+=($!)
+done
+echo ${pids[@]} >$CLUSTER/tasks.new && mv $CLUSTER/tasks.new $CLUSTER/tasks
+for p in ${pids[@]}; do wait $p; c=$?; ((c > code)) && code=$c; done
+exit $code
+"""
+SCANCEL = """#!/bin/sh
+[ "$1 $2" = "--signal=TERM 7" ] && kill -TERM $(cat $CLUSTER/tasks)
+"""
+SCONTROL = """#!/bin/sh
+[ "$1 $2" = "requeue 7" ] && touch $CLUSTER/requeued
+"""
+# Open MPI's: the tasks in the order of --host, with the variables that its ranks see and those that -x names.
+MPIRUN = """#!/bin/bash
+while [[ $1 == -* ]]; do
+    case $1 in --host) IFS=:, read -r _ here _ <<<$2 ;; -n) ranks=$2 ;; -x) [ "${!2}" ] || exit 9 ;; esac
+    shift 2
+done
+for ((k = 0; k < ranks; k++)); do
+    OMPI_COMM_WORLD_RANK=$k OMPI_COMM_WORLD_SIZE=$ranks OMPI_COMM_WORLD_LOCAL_RANK=$((k % here)) OMPI_COMM_WORLD_LOCAL_SIZE=$here \
+        PMIX_NAMESPACE=prterun-$$@1 "$@" &
+    pids+=($!)
+done
+for p in ${pids[@]}; do wait $p || exit $?; done
+"""
+# torchrun's, of one machine; MASTER_PORT is where it listens itself.
+TORCHRUN = """#!/bin/bash
+while [[ $1 == -* && $1 != -- ]]; do
+    case $1 in
+    --no-python) shift; continue ;;
+    --nnodes) nodes=$2 ;; --node-rank) node=$2 ;; --nproc-per-node) here=$2 ;; --master-addr) export MASTER_ADDR=$2 ;; --master-port) export MASTER_PORT=$2 ;;
+    esac
+    shift 2
+done
+shift
+for ((k = 0; k < here; k++)); do
+    RANK=$((node * here + k)) WORLD_SIZE=$((nodes * here)) LOCAL_RANK=$k LOCAL_WORLD_SIZE=$here GROUP_RANK=$node TORCHELASTIC_RUN_ID=none \
+        TORCHELASTIC_RESTART_COUNT=0 "$@" &
+    pids+=($!)
+done
+for p in ${pids[@]}; do wait $p || exit $?; done
+"""
+
+
+def cluster(**env):
+    """A folder with the commands of a cluster, and the environment in which they are found."""
+    folder = scratch("cluster")
+    for name, text in ("srun", SRUN), ("scancel", SCANCEL), ("scontrol", SCONTROL), ("mpirun", MPIRUN), ("torchrun", TORCHRUN):
+        with open(os.path.join(folder, name), "w") as f:
+            f.write(text)
+        os.chmod(f.name, 0o755)
+    return folder, {**os.environ, "PATH": folder + ":" + os.environ["PATH"], "CLUSTER": folder, "EXAMPLES": EXAMPLES, "STATE": os.path.join(folder, "state"), **env}
+
+
+def test_examples_run_on_two_machines():
+    """torchrun.sh and mpirun.sh train, and the same command again has nothing left to do."""
+    b = build("mlp.lua", world=4)
+    args = [b, "--data", corpus(), "--steps", "3", "--quiet"]
+    must([*args, "--export", os.path.join(scratch("alone"), "w")])
+    nets = networks(2)  # mpirun does not number machines: two of them cannot be one
+    for name in ("torchrun", "mpirun") if nets else ("torchrun",):
+        at = dict(HOSTS="10.77.0.1,10.77.0.2", **{"MACHINE%d" % i: " ".join(inside(pid)) for i, pid in enumerate(nets)}) if name == "mpirun" else dict(NODE0="localhost")
+        folder, env = cluster(RANKS="2", **at)
+        for _ in range(2):
+            env["PORT"] = str(next(PORTS))
+            starts = [["0"], ["1"]] if name == "torchrun" else [[]]
+            all = [subprocess.Popen([os.path.join(EXAMPLES, name + ".sh"), *start, *args], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for start in starts]
+            ends = [p.communicate(timeout=HANG) for p in all]
+            check([p.returncode for p in all] == [0] * len(all), "%s: %s" % (name, ends))
+        check(step_of(env["STATE"]) == 3, "no state at step 3")
+    return "torchrun.sh, mpirun.sh" if nets else "torchrun.sh; mpirun.sh needs namespaces, which are not permitted here"
+
+
+class Job:
+    """A start of sbatch.sh as Slurm would start it."""
+
+    def __init__(self, folder, env, *args):
+        for name in "tasks", "requeued":
+            if os.path.exists(os.path.join(folder, name)):
+                os.unlink(os.path.join(folder, name))
+        self.folder = folder
+        self.p = subprocess.Popen([os.path.join(EXAMPLES, "sbatch.sh"), *args], env={**env, "SHARDC_PORT": str(next(PORTS))}, start_new_session=True,
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def tasks(self):
+        path = os.path.join(self.folder, "tasks")
+        until(lambda: os.path.exists(path), "the tasks")
+        return [int(k) for k in open(path).read().split()]
+
+    def end(self):
+        """(exit code, asked for another start, what was said)"""
+        said = self.p.communicate(timeout=HANG)
+        return self.p.returncode, os.path.exists(os.path.join(self.folder, "requeued")), said
+
+
+KILLS = 50
+
+
+@waits
+def test_a_run_killed_fifty_times_has_the_same_bits():
+    """Under sbatch.sh, on two machines: all processes killed at once, a rank's alone, or the time limit's signal, at random moments."""
+    b, seed = build("mlp.lua", world=2, batch=2, seq=8), random.randrange(1 << 30)
+    chance, (folder, env) = random.Random(seed), cluster(SLURM_JOB_ID="7", SLURM_NTASKS="2", SLURM_JOB_NUM_NODES="2")
+    args = [b, "--data", corpus(), "--seed", "5", "--warmup", "10", "--total", "100000", "--threads", "1"]
+    saved, requeued = set(), 0
+    for n in range(KILLS):
+        job, how = Job(folder, env, *args, "--save-every", "10", "--steps", "100000000"), chance.choice(["all", "all", "limit", "limit", "rank"])
+        at = chance.random() * 0.4
+        if how == "all":
+            time.sleep(at)
+            os.killpg(job.p.pid, signal.SIGKILL)
+        else:
+            tasks = job.tasks()
+            time.sleep(at)
+            os.kill(chance.choice(tasks) if how == "rank" else job.p.pid, signal.SIGKILL if how == "rank" else signal.SIGUSR1)
+        code, again, said = job.end()
+        before, step = max(saved, default=-1), step_of(env["STATE"])
+        check(step >= before, "seed %d, kill %d: the state went back" % (seed, n))
+        check(again == (how == "limit") or how == "rank" and again == (step > before), "seed %d, kill %d, %s: exit %s, requeued %s: %s" % (seed, n, how, code, again, said))
+        saved.add(step)
+        requeued += again
+    steps, weights = str(max(saved) + 5), [os.path.join(folder, name) for name in ("killed", "whole")]
+    code, again, said = Job(folder, env, *args, "--steps", steps, "--export", weights[0]).end()
+    check((code, again) == (0, False), "seed %d: exit %s: %s" % (seed, code, said))
+    must([*args, "--steps", steps, "--export", weights[1], "--quiet"])
+    check(read_safetensors(weights[0]) == read_safetensors(weights[1]), "seed %d: other weights after %s steps" % (seed, steps))
+    return "%d kills, %d starts asked for, %s steps in %d states" % (KILLS, requeued, steps, len(saved))
