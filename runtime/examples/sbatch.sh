@@ -23,8 +23,9 @@ trap 'told=yes; scancel --signal=TERM "$SLURM_JOB_ID"' USR1
 saved() { cksum "$state/index.json" 2>/dev/null; }
 before=$(saved)
 
-# --continue resumes what is in the folder, and begins where there is nothing. --kill-on-bad-exit ends the other ranks.
-srun --kill-on-bad-exit=1 "$@" --continue "$state" &
+# --continue resumes what is in the folder, and begins where there is nothing. Ranks end by themselves
+# where others are lost, with a code that says why: Slurm need not stop them (--kill-on-bad-exit).
+srun --kill-on-bad-exit=0 "$@" --continue "$state" &
 code=138 # of a wait that the signal has interrupted
 while [ $code = 138 ]; do
     wait $!

@@ -134,7 +134,7 @@ while [[ $1 == -* ]]; do
 done
 for ((k = 0; k < ranks; k++)); do
     OMPI_COMM_WORLD_RANK=$k OMPI_COMM_WORLD_SIZE=$ranks OMPI_COMM_WORLD_LOCAL_RANK=$((k % here)) OMPI_COMM_WORLD_LOCAL_SIZE=$here \
-        PMIX_NAMESPACE=prterun-$$@1 "$@" &
+        PMIX_NAMESPACE=prterun-$$@1 $([ $k -lt $here ] && echo $MACHINE0 || echo $MACHINE1) "$@" &
     pids+=($!)
 done
 for p in ${pids[@]}; do wait $p || exit $?; done
@@ -216,7 +216,7 @@ KILLS = 50
 def test_a_run_killed_fifty_times_has_the_same_bits():
     """Under sbatch.sh, on two machines: all processes killed at once, a rank's alone, or the time limit's signal, at random moments."""
     b, seed = build("mlp.lua", world=2, batch=2, seq=8), random.randrange(1 << 30)
-    chance, (folder, env) = random.Random(seed), cluster(SLURM_JOB_ID="7", SLURM_NTASKS="2", SLURM_JOB_NUM_NODES="2")
+    chance, (folder, env) = random.Random(seed), cluster(SLURM_JOB_ID="7", SLURM_NTASKS="2", SLURM_JOB_NUM_NODES="2", SHARDC_PATIENCE="10")
     args = [b, "--data", corpus(), "--seed", "5", "--warmup", "10", "--total", "100000", "--threads", "1"]
     saved, requeued = set(), 0
     for n in range(KILLS):

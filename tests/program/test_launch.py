@@ -2,9 +2,9 @@
 compute what ranks that the program starts itself compute, and end together, whichever process ends and however.
 
 Relies on: harness.py. Relied on by: run.py."""
-import itertools
 import json
 import os
+import random
 import re
 import resource
 import shutil
@@ -15,7 +15,7 @@ import time
 
 from harness import HANG, ROOT, SHARDC, build, check, corpus, in_time, library, must, patiently, read_log, read_safetensors, same_run, scratch, trains, until, waits
 
-PORTS = itertools.count(10000 + os.getpid() % 20000)
+PORTS = iter(lambda: random.SystemRandom().randrange(10000, 32000), None)  # tests run beside each other
 
 
 def environment(launcher, rank, world, job, machines):
