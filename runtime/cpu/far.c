@@ -88,31 +88,31 @@ static void *let_in(void *arg) {
     return arg;
 }
 
-static bool cannot(const char *what, int error) {
+static bool open_failed(const char *what, int error) {
     fprintf(stderr, "shardc: cannot %s for the ranks of other machines: %s\n", what, strerror(error));
     return false;
 }
 
 bool sc_far_open(sc_world *w) {
     w->common = sc_map_shared(sizeof *w->common + (size_t)w->world * sizeof(door));
-    if (!w->common) return cannot("map addresses", errno);
+    if (!w->common) return open_failed("map addresses", errno);
     if (w->guest) return true;
     struct sockaddr_in6 at = {.sin6_family = AF_INET6, .sin6_addr = in6addr_any};
     socklen_t n = sizeof at;
     int no = 0;
     pthread_t thread;
     if (getrandom(&w->common->here.key, sizeof w->common->here.key, 0) != sizeof w->common->here.key)
-        return cannot("make a key", errno);
+        return open_failed("make a key", errno);
     far.listener = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (far.listener < 0 || setsockopt(far.listener, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no) ||
         bind(far.listener, (struct sockaddr *)&at, sizeof at) || listen(far.listener, 4096) ||
         getsockname(far.listener, (struct sockaddr *)&at, &n))
-        return cannot("listen on a free port", errno);
+        return open_failed("listen on a free port", errno);
     far.port = at.sin6_port;
     far.w = *w;
     int error = pthread_create(&thread, NULL, let_in, NULL);
     if (!error) error = pthread_detach(thread);
-    return !error || cannot("start a thread", error);
+    return !error || open_failed("start a thread", error);
 }
 
 /* The address by which this machine is connected with rank 0's, at the port of this service. An IPv4 address in IPv6's
