@@ -25,6 +25,7 @@ static bool world_new(sc_world *w, const sc_build *b, const sc_debug *d) {
         fprintf(stderr, "shardc: cannot map the flags of %d ranks: %s\n", b->world, strerror(errno));
         return false;
     }
+    if (!sc_one_machine()) w->bell = &w->ranks[sc_job_host_rank()].rung;
     for (int k = 0; k < b->world && !w->guest; k++) w->ranks[k].program = -1;
     return sc_world_open(w);
 }

@@ -1,9 +1,10 @@
 /* What ranks share is mirrored between machines: a thread of one process of each looks for changes of its own ranks
- * (how many meetings they have come to, sums, exit codes) a thousand times a second, and writes down what it hears of
- * the others'. Rank 0's machine is in the middle. Training's own traffic is NCCL's; this is for starts, sums, and ends.
- * Relies on: nodes.h, rank.h, TCP.
+ * (how many meetings they have come to, sums, exit codes) a thousand times a second and whenever one of them comes to a
+ * meeting, and writes down what it hears of the others'. Rank 0's machine is in the middle. Bytes of training are
+ * NCCL's or cpu/far.c's; this is for starts, meetings, sums and ends. Relies on: nodes.h, rank.h, socket.h, eventfd.
  * Relied on by: job.c. */
 #include "nodes.h"
+#include "socket.h"
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -13,8 +14,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
 
 typedef enum { HELLO, RELEASE, STATE, END } kind;
 enum { FAREWELL = 5 /* seconds */ };
@@ -26,6 +29,7 @@ typedef struct { /* of one rank; everything but `met` is written down before it 
     sc_signals signals;
     int64_t step, stands, passed;
     uint64_t ticks, seen[SC_STREAMS];
+    int64_t clock[SC_STREAMS];
     double host_value;
     uint8_t piece[SC_PIECE];
 } state;
@@ -42,8 +46,9 @@ static struct {
     int *node_of; /* by rank: where it was heard from; -1: not yet */
     sc_world *world;
     state *sent; /* by rank */
-    pthread_t thread;
+    pthread_t thread, ear;
     bool runs;
+    int rung; /* an eventfd: a rank here has come to a meeting */
     _Atomic bool ends;
 } nodes = {.listener = -1};
 
@@ -65,44 +70,17 @@ static void make_lists(void) {
  */
 /* So that a machine that has vanished is noticed within seconds. */
 static void set_options(int fd) {
-    int yes = 1, idle = 3, interval = 1, count = 5, patience_ms = 8000;
-    struct timeval limit = {8, 0};
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes);
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
+    int patience_ms = 8000;
+    sc_socket_probe(fd);
     setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &patience_ms, sizeof patience_ms);
-    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-}
-
-static bool send_bytes(int fd, const void *bytes, size_t n) {
-    for (const char *p = bytes; n;) {
-        ssize_t k = send(fd, p, n, MSG_NOSIGNAL);
-        if (k < 0 && errno == EINTR) continue;
-        if (k <= 0) return false;
-        p += k;
-        n -= (size_t)k;
-    }
-    return true;
-}
-
-static bool receive_bytes(int fd, void *bytes, size_t n) {
-    for (char *p = bytes; n;) {
-        ssize_t k = recv(fd, p, n, 0);
-        if (k < 0 && errno == EINTR) continue;
-        if (k <= 0) return false;
-        p += k;
-        n -= (size_t)k;
-    }
-    return true;
+    sc_socket_limit(fd, SO_SNDTIMEO, 8);
 }
 
 static bool send_all(int fd, const message *m) {
-    return send_bytes(fd, m, sizeof *m);
+    return sc_socket_send(fd, m, sizeof *m);
 }
 static bool receive(int fd, message *m) {
-    return receive_bytes(fd, m, sizeof *m);
+    return sc_socket_receive(fd, m, sizeof *m);
 }
 
 /* ── meeting ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -131,21 +109,20 @@ static bool turn_away(int fd, const char *why) {
 
 /* What a machine's process says when it comes: who it is, and what it was started with. */
 static bool hear_hello(int fd, message *m, sc_job_terms *terms) {
-    return receive(fd, m) && m->kind == HELLO && receive_bytes(fd, terms, sizeof *terms);
+    return receive(fd, m) && m->kind == HELLO && sc_socket_receive(fd, terms, sizeof *terms);
 }
 
 static bool seat(int fd) {
     message m;
     sc_job_terms terms;
-    struct timeval limit = {5, 0}, none = {0, 0};
     char why[1280];
     set_options(fd);
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    sc_socket_limit(fd, SO_RCVTIMEO, 5);
     if (!hear_hello(fd, &m, &terms) || m.rank < 0 || m.rank >= sc_job_place()->world) {
         close(fd);
         return true; /* a stranger */
     }
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &none, sizeof none);
+    sc_socket_limit(fd, SO_RCVTIMEO, 0);
     if (!sc_job_agrees(&terms, m.rank, why, sizeof why)) return turn_away(fd, why);
     int at = m.node;
     for (int i = 1; i < nodes.n && (at < 1 || at >= nodes.n || nodes.fd[at] >= 0); i++) at = i; /* numbers not said */
@@ -179,10 +156,9 @@ void sc_nodes_release(int code) {
         if (nodes.fd[i] >= 0) send_all(nodes.fd[i], &m);
     for (double start = sc_now_s(); code >= 0 && come() + nodes.refused < nodes.n && sc_now_s() - start < FAREWELL;) {
         struct pollfd ready = {nodes.listener, POLLIN, 0};
-        struct timeval limit = {1, 0};
         int fd = poll(&ready, 1, 100) > 0 ? accept4(nodes.listener, NULL, NULL, SOCK_CLOEXEC) : -1;
         if (fd < 0) continue;
-        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+        sc_socket_limit(fd, SO_RCVTIMEO, 1);
         if (hear_hello(fd, &(message){0}, &(sc_job_terms){0})) /* see sc_nodes_leave */
             nodes.refused += send_all(fd, &m);
         close(fd);
@@ -222,7 +198,7 @@ int sc_nodes_wait(void) {
              p->port, sc_job_patience());
     if (fd < 0) return sc_job_complain("reach rank 0", why) ? 0 : 1;
     set_options(fd);
-    if (!send_all(fd, &m) || !send_bytes(fd, sc_job_said(), sizeof(sc_job_terms)) || !receive(fd, &m) ||
+    if (!send_all(fd, &m) || !sc_socket_send(fd, sc_job_said(), sizeof(sc_job_terms)) || !receive(fd, &m) ||
         m.kind != RELEASE)
         return sc_job_complain("go on", "rank 0's process ended without a word before training began") ? 0 : 3;
     return m.code;
@@ -231,10 +207,9 @@ int sc_nodes_wait(void) {
 /* Closing a connection with unread bytes would discard what we have sent, so rank 0 closes it when it has read that. */
 void sc_nodes_leave(int code) {
     int fd = nodes.fd ? nodes.fd[0] : -1;
-    struct timeval limit = {1, 0};
     if (fd < 0 || !send_all(fd, &(message){.kind = END, .code = code})) return;
     shutdown(fd, SHUT_WR);
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    sc_socket_limit(fd, SO_RCVTIMEO, 1);
     for (double start = sc_now_s(); sc_now_s() - start < FAREWELL && receive(fd, &(message){0});) continue;
 }
 
@@ -256,6 +231,7 @@ static void look(int rank, state *s) {
         s->event[i] = atomic_load(&k->status[i].event);
         s->waits_for[i] = atomic_load(&k->status[i].waits_for);
         s->seen[i] = atomic_load(&k->seen[i]);
+        s->clock[i] = atomic_load(&k->clock[i]);
     }
 #define LOOK(field) s->field = atomic_load(&k->field);
     MIRRORED(LOOK)
@@ -275,6 +251,7 @@ static void write_down(int rank, state *s) {
         atomic_store(&k->status[i].event, s->event[i]);
         atomic_store(&k->status[i].waits_for, s->waits_for[i]);
         atomic_store(&k->seen[i], s->seen[i]);
+        atomic_store(&k->clock[i], s->clock[i]);
     }
     sc_signals_hear(&s->signals); /* before a rank is seen to stand or to have passed */
 #define WRITE(field) atomic_store(&k->field, s->field);
@@ -333,8 +310,23 @@ static void hear(int i) {
     if (first()) pass_on(&m, i);
 }
 
+/* Waits a millisecond at most, and hears whatever has come by then, so that a machine that says much is not heard late.
+ */
+static void hear_all(struct pollfd *ready) {
+    for (int turn = 0; turn < 64; turn++) {
+        uint64_t rung;
+        for (int i = 0; i < nodes.n; i++) ready[i] = (struct pollfd){nodes.fd[i], POLLIN, 0};
+        ready[nodes.n] = (struct pollfd){nodes.rung, POLLIN, 0};
+        if (poll(ready, (nfds_t)nodes.n + 1, !turn) < 1) return;
+        bool news = false;
+        for (int i = 0; i < nodes.n; i++)
+            if (ready[i].revents && nodes.fd[i] >= 0) hear(i), news = true;
+        if (ready[nodes.n].revents && read(nodes.rung, &rung, sizeof rung) > 0) return;
+        if (!news) return;
+    }
+}
+
 static void *mirror(void *arg) {
-    struct pollfd *ready = arg;
     for (bool last = false; !last;) {
         last = atomic_load(&nodes.ends);
         for (int k = 0; k < nodes.world->world; k++) { /* what has changed of the ranks here */
@@ -345,21 +337,39 @@ static void *mirror(void *arg) {
             memcpy(&nodes.sent[k], &m.s, sizeof m.s);
             pass_on(&m, -1);
         }
-        for (int i = 0; i < nodes.n; i++) ready[i] = (struct pollfd){nodes.fd[i], POLLIN, 0};
-        if (poll(ready, (nfds_t)nodes.n, 1) < 1) continue;
-        for (int i = 0; i < nodes.n; i++)
-            if (ready[i].revents && nodes.fd[i] >= 0) hear(i);
+        hear_all(arg);
     }
-    free(ready);
+    free(arg);
+    return NULL;
+}
+
+/* Turns the bell's rings, on which a thread cannot wait beside sockets, into something to read. */
+static void *listen_to_bell(void *arg) {
+    for (uint32_t rings = 0; !atomic_load(&nodes.ends);) {
+        sc_flag_wait(nodes.world->bell, rings + 1);
+        rings = atomic_load(&nodes.world->bell->value);
+        if (write(nodes.rung, &(uint64_t){1}, sizeof(uint64_t)) < 0) continue; /* full: it is read soon */
+    }
     return NULL;
 }
 
 bool sc_nodes_mirror(sc_world *w) {
     nodes.world = w;
-    struct pollfd *ready = sc_calloc((size_t)nodes.n, sizeof *ready);
-    int e = pthread_create(&nodes.thread, NULL, mirror, ready);
+    struct pollfd *ready = sc_calloc((size_t)nodes.n + 1, sizeof *ready);
+    nodes.rung = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (nodes.rung < 0) return sc_job_complain("open an eventfd", strerror(errno));
+    int e = pthread_create(&nodes.ear, NULL, listen_to_bell, NULL);
+    if (e) return sc_job_complain("start a thread", strerror(e));
+    e = pthread_create(&nodes.thread, NULL, mirror, ready);
     nodes.runs = !e;
     return !e || sc_job_complain("start a thread", strerror(e));
+}
+
+bool sc_nodes_address(struct sockaddr_storage *at) {
+    socklen_t n = sizeof *at;
+    for (int i = 0; i < nodes.n; i++)
+        if (nodes.fd[i] >= 0 && !getsockname(nodes.fd[i], (struct sockaddr *)at, &n)) return true;
+    return false;
 }
 
 void sc_nodes_fork(void) {
@@ -370,5 +380,8 @@ void sc_nodes_fork(void) {
 void sc_nodes_close(void) {
     if (!nodes.runs) return;
     atomic_store(&nodes.ends, true);
+    sc_flag_add(nodes.world->bell, 1);
+    pthread_join(nodes.ear, NULL);
     pthread_join(nodes.thread, NULL);
+    close(nodes.rung);
 }

@@ -194,6 +194,7 @@ void sc_record_write(sc_rank *r, const sc_record *rec) {
 void sc_meet(sc_rank *r, int stream, sc_members m) {
     uint32_t n = ++r->meetings[stream];
     sc_flag_add(&r->w->ranks[r->rank].met[stream], 1);
+    if (r->w->bell) sc_flag_add(r->w->bell, 1);
     for (int k = 0; k < m.n; k++) sc_flag_wait(&r->w->ranks[m.first + k * m.step].met[stream], n);
 }
 

@@ -49,6 +49,7 @@ typedef struct {
     _Atomic uint64_t ticks;            /* finished events and barriers: progress */
     _Atomic int done;                  /* body has returned */
     _Atomic int failed;                /* a check has stopped this rank */
+    sc_flag rung;                      /* of a machine's host: how many meetings the ranks there have come to */
     double host_value;                 /* sc_host_sum, sc_host_gather */
     _Atomic int64_t clock[SC_STREAMS]; /* virtual time of the collective that a stream is at */
     _Atomic int told;                  /* of rank 0: a rank has said what all may find wrong */
@@ -61,6 +62,7 @@ typedef struct {
     int world;
     sc_shared_rank *ranks;     /* shared memory */
     uint8_t **arena[2];        /* [host][rank]; NULL where other ranks cannot address it */
+    sc_flag *bell;             /* what a rank rings when it comes to a meeting; NULL on one machine */
     struct sc_commons *common; /* what else the target's ranks share, or NULL */
     bool guest;                /* another process has made what is shared: it is there, and set up */
 } sc_world;

@@ -1,8 +1,10 @@
-/* Collectives of the CPU target: ranks meet, read their peers' arenas directly, and meet again before bytes may change.
+/* Collectives of the CPU target: ranks meet, read their peers' arenas directly (on another machine: through far.c), and
+ * meet again before bytes may change.
  * Sums run in rank order, accumulate in `real` (double for fp64, int64 for integers) and are rounded once.
- * Relies on: rank.h, schema/math.h (conversions).
+ * Relies on: far.h, rank.h, schema/math.h (conversions).
  * Relied on by: stream.c (events), rank.c (host barrier). */
 #include "../schema/math.h"
+#include "far.h"
 #include "rank.h"
 #include <string.h>
 
@@ -10,22 +12,34 @@ static const uint8_t *peer_bytes(const sc_rank *r, sc_members m, int k, const sc
     return r->w->arena[t->host][m.first + k * m.step] + t->at;
 }
 
+/* Bytes [from, from + n) of a member's tensor. First all members are asked, so that other machines send at once; then
+ * their bytes are taken in the same order. */
+static void ask(sc_rank *r, sc_stream s, sc_members m, int k, const sc_tensor *t, size_t from, size_t n) {
+    int rank = m.first + k * m.step;
+    if (n && sc_is_far(r, rank)) sc_far_ask(r, s, rank, t->host, t->at + from, n);
+}
+
+static void take(sc_rank *r, sc_stream s, sc_members m, int k, const sc_tensor *t, size_t from, size_t n, uint8_t *to) {
+    int rank = m.first + k * m.step;
+    if (n && sc_is_far(r, rank))
+        sc_far_take(r, s, rank, to, n);
+    else if (n && to != peer_bytes(r, m, k, t) + from)
+        memcpy(to, peer_bytes(r, m, k, t) + from, n);
+}
+
 static void gather(sc_rank *r, sc_stream s, sc_members m, const sc_tensor *out, const sc_tensor *in) {
     size_t bytes = (size_t)sc_numel(in) * sc_size(in->dtype);
     sc_meet(r, s, m);
-    for (int k = 0; k < m.n; k++) {
-        uint8_t *to = (uint8_t *)out->p + (size_t)k * bytes;
-        const uint8_t *from = peer_bytes(r, m, k, in);
-        if (to != from) memcpy(to, from, bytes);
-    }
+    for (int k = 0; k < m.n; k++) ask(r, s, m, k, in, 0, bytes);
+    for (int k = 0; k < m.n; k++) take(r, s, m, k, in, 0, bytes, (uint8_t *)out->p + (size_t)k * bytes);
     sc_meet(r, s, m);
 }
 
 static void exchange(sc_rank *r, sc_stream s, sc_members m, const sc_tensor *out, const sc_tensor *in) {
-    size_t bytes = (size_t)(sc_numel(in) / m.n) * sc_size(in->dtype);
+    size_t bytes = (size_t)(sc_numel(in) / m.n) * sc_size(in->dtype), from = (size_t)m.index * bytes;
     sc_meet(r, s, m);
-    for (int k = 0; k < m.n; k++)
-        memcpy((uint8_t *)out->p + (size_t)k * bytes, peer_bytes(r, m, k, in) + (size_t)m.index * bytes, bytes);
+    for (int k = 0; k < m.n; k++) ask(r, s, m, k, in, from, bytes);
+    for (int k = 0; k < m.n; k++) take(r, s, m, k, in, from, bytes, (uint8_t *)out->p + (size_t)k * bytes);
     sc_meet(r, s, m);
 }
 
@@ -34,17 +48,17 @@ static void exchange(sc_rank *r, sc_stream s, sc_members m, const sc_tensor *out
 enum { BLOCK = 1024 };
 
 #define SUM(NAME, STORED, ACC, FROM, TO)                                                                               \
-    static void NAME(void *out, const uint8_t **peers, int npeers, int64_t begin, int64_t end) {                       \
+    static void NAME(void *out, const uint8_t **peers, int npeers, int64_t count) {                                    \
         ACC acc[BLOCK];                                                                                                \
-        for (int64_t b = begin; b < end; b += BLOCK) {                                                                 \
-            int n = (int)(end - b < BLOCK ? end - b : BLOCK);                                                          \
+        for (int64_t b = 0; b < count; b += BLOCK) {                                                                   \
+            int n = (int)(count - b < BLOCK ? count - b : BLOCK);                                                      \
             const STORED *x = (const STORED *)peers[0] + b;                                                            \
             for (int i = 0; i < n; i++) acc[i] = FROM(x[i]);                                                           \
             for (int k = 1; k < npeers; k++) {                                                                         \
                 x = (const STORED *)peers[k] + b;                                                                      \
                 for (int i = 0; i < n; i++) acc[i] += FROM(x[i]);                                                      \
             }                                                                                                          \
-            STORED *y = (STORED *)out + (b - begin);                                                                   \
+            STORED *y = (STORED *)out + b;                                                                             \
             for (int i = 0; i < n; i++) y[i] = TO(acc[i]);                                                             \
         }                                                                                                              \
     }
@@ -56,48 +70,63 @@ SUM(sum_fp64, double, double, SAME, SAME)
 SUM(sum_int32, int32_t, int64_t, SAME, (int32_t))
 SUM(sum_int64, int64_t, int64_t, SAME, SAME)
 
-typedef void sum_fn(void *out, const uint8_t **peers, int npeers, int64_t begin, int64_t end);
+typedef void sum_fn(void *out, const uint8_t **peers, int npeers, int64_t count);
 static sum_fn *const sums[] = {[FP32] = sum_fp32,   [BF16] = sum_bf16,   [FP16] = sum_fp16, [FP64] = sum_fp64,
                                [INT32] = sum_int32, [INT64] = sum_int64, [BOOL] = NULL};
 
 enum { MAX_PEERS = 1024 };
 
-static sum_fn *begin_sum(sc_rank *r, sc_members m, const sc_tensor *x, const uint8_t **peers) {
+/* Elements [begin, end) of all members' x, summed into `out`. What other machines' members have is taken a piece at a
+ * time, so that the pieces of all of them fit what is set aside for them. */
+static void sum(sc_rank *r, sc_stream s, sc_members m, const sc_tensor *x, uint8_t *out, int64_t begin, int64_t end) {
+    const uint8_t *peers[MAX_PEERS];
     sum_fn *f = sums[x->dtype];
     if (!f || m.n > MAX_PEERS)
         sc_stop(r, 3, "shardc: a sum over %d ranks of dtype %d is not possible on the CPU target", m.n, x->dtype);
-    for (int k = 0; k < m.n; k++) peers[k] = peer_bytes(r, m, k, x);
-    return f;
+    size_t size = sc_size(x->dtype);
+    bool far = false;
+    for (int k = 0; k < m.n; k++) far |= sc_is_far(r, m.first + k * m.step);
+    int64_t most = far ? (int64_t)(SC_FAR_BYTES / size) / m.n : end - begin;
+    for (int64_t at = begin, n; at < end; at += n, out += (size_t)n * size) {
+        n = end - at < most ? end - at : most;
+        size_t from = (size_t)at * size, bytes = (size_t)n * size;
+        for (int k = 0; k < m.n; k++) ask(r, s, m, k, x, from, bytes);
+        for (int k = 0; k < m.n; k++) {
+            peers[k] = peer_bytes(r, m, k, x) + from;
+            if (!sc_is_far(r, m.first + k * m.step)) continue;
+            uint8_t *piece = sc_far_room(r, s) + (size_t)k * bytes;
+            take(r, s, m, k, x, from, bytes, piece);
+            peers[k] = piece;
+        }
+        f(out, peers, m.n, n);
+    }
 }
 
 static void scatter(sc_rank *r, sc_stream s, sc_members m, const sc_tensor *out, const sc_tensor *in) {
-    const uint8_t *peers[MAX_PEERS];
-    sum_fn *f = begin_sum(r, m, in, peers);
     int64_t n = sc_numel(out);
     sc_meet(r, s, m);
-    f(out->p, peers, m.n, n * m.index, n * (m.index + 1));
+    sum(r, s, m, in, out->p, n * m.index, n * (m.index + 1));
     sc_meet(r, s, m);
 }
 
 /* Also in place, where `out` is `in`, and without further memory: each rank sums its own chunk (no one else reads or
- * writes that chunk of its bytes), then fetches the other chunks from the ranks that own them. */
+ * writes that chunk of its bytes), then fetches the other chunks from the ranks that own them. Chunk k is
+ * [min(k·chunk, n), min((k+1)·chunk, n)): the last ones may be empty. */
 static void reduce(sc_rank *r, sc_stream s, sc_members m, const sc_tensor *out, const sc_tensor *in) {
-    const uint8_t *peers[MAX_PEERS];
-    sum_fn *f = begin_sum(r, m, in, peers);
     int64_t n = sc_numel(in), chunk = (n + m.n - 1) / m.n;
     size_t size = sc_size(in->dtype);
-    /* chunk k is [min(k·chunk, n), min((k+1)·chunk, n)): the last ones may be empty */
-    int64_t begin = chunk * m.index < n ? chunk * m.index : n, end = begin + chunk < n ? begin + chunk : n;
+#define BEGIN(k) (chunk * (k) < n ? chunk * (k) : n)
+#define FROM(k) ((size_t)BEGIN(k) * size)
     sc_meet(r, s, m);
-    f((uint8_t *)out->p + (size_t)begin * size, peers, m.n, begin, end);
+    sum(r, s, m, in, (uint8_t *)out->p + FROM(m.index), BEGIN(m.index), BEGIN(m.index + 1));
     sc_meet(r, s, m);
-    for (int k = 0; k < m.n; k++) {
-        int64_t b = chunk * k < n ? chunk * k : n, e = b + chunk < n ? b + chunk : n;
-        if (k != m.index && e > b)
-            memcpy((uint8_t *)out->p + (size_t)b * size, peer_bytes(r, m, k, out) + (size_t)b * size,
-                   (size_t)(e - b) * size);
-    }
+    for (int k = 0; k < m.n; k++)
+        if (k != m.index) ask(r, s, m, k, out, FROM(k), FROM(k + 1) - FROM(k));
+    for (int k = 0; k < m.n; k++)
+        if (k != m.index) take(r, s, m, k, out, FROM(k), FROM(k + 1) - FROM(k), (uint8_t *)out->p + FROM(k));
     sc_meet(r, s, m);
+#undef FROM
+#undef BEGIN
 }
 
 void sc_collective(sc_rank *r, sc_stream s, const sc_item *it) {

@@ -5,6 +5,7 @@
 #include "rank.h"
 #include "../common/lives.h"
 #include "../sc_kernels.h"
+#include "far.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -112,6 +113,7 @@ sc_rank *sc_rank_new(sc_world *w, int rank) {
     sc_come_to(r, SC_REHEARSES);
     r->t->record = (const sc_record *)(r->arena[0] + r->b->record_at);
     capture(r);
+    sc_far_new(r);
     sc_watch_new(r);
     sc_clock_new(r);
     if (r->d->dump_pattern) sc_dump_new(r);
@@ -146,6 +148,7 @@ static void program_free(sc_program *p) {
 
 void sc_rank_free(sc_rank *r) {
     sc_streams_stop(r);
+    sc_far_free(r);
     sc_watch_free(r);
     sc_clock_free(r);
     sc_dump_free(r);
@@ -187,7 +190,16 @@ void sc_read(sc_rank *r, int host, uint64_t at, void *dst, size_t bytes) {
     memcpy(dst, r->arena[host] + at, bytes);
 }
 
+bool sc_reads_peers(void) {
+    return true;
+}
+
 void sc_read_peer(sc_rank *r, int peer, int host, uint64_t at, void *dst, size_t bytes) {
     sc_check_range(r, "read", host, at, bytes);
-    memcpy(dst, r->w->arena[host][peer] + at, bytes);
+    if (sc_is_far(r, peer)) {
+        sc_far_ask(r, SC_STREAMS, peer, host, at, bytes);
+        sc_far_take(r, SC_STREAMS, peer, dst, bytes);
+    } else {
+        memcpy(dst, r->w->arena[host][peer] + at, bytes);
+    }
 }

@@ -60,6 +60,7 @@ struct sc_target {
     sc_stream_state stream[SC_STREAMS];
     sc_pool pool;           /* shares the parts of COMPUTE kernels; part 0 is the compute stream's own */
     sc_flag ready;          /* streams' threads that have started */
+    struct sc_far *far;     /* connections to other machines; NULL: there are none */
     struct sc_clock *clock; /* NULL: the real one */
     _Atomic bool stop;
 };

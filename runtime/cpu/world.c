@@ -1,7 +1,9 @@
 /* The arenas of the CPU target: in shared memory, so that collectives read their peers' directly.
- * Relies on: rank.h, common/memory.c.
+ * Relies on: far.h, rank.h, common/memory.c.
  * Relied on by: common/launch.c. */
+#include "../common/job.h"
 #include "../sc_kernels.h"
+#include "far.h"
 #include "rank.h"
 #include <errno.h>
 #include <pthread.h>
@@ -39,20 +41,14 @@ static bool has_address_space(const sc_build *b) {
 }
 
 bool sc_world_fits(const sc_build *b, const sc_debug *d) {
-    double need = (double)b->world * (double)(b->arena_bytes + b->host_bytes), have = sc_available_bytes(),
+    int ranks = sc_job_locals(b->world); /* of those of other machines only addresses are taken */
+    double need = ranks * (double)(b->arena_bytes + b->host_bytes), have = sc_available_bytes(),
            gib = 1024. * 1024 * 1024;
-    if (!sc_one_machine()) {
-        fprintf(stderr,
-                "shardc: the ranks of the cpu target read each other's memory: start all %d of %s on one machine, or "
-                "build it with --target cuda\n",
-                b->world, b->name);
-        return false;
-    }
     if (have < 0 || need <= have) return has_address_space(b);
     fprintf(stderr,
             "shardc: %s does not fit this machine: %d ranks need %.2f GiB (device arena %.2f, host arena %.2f each), "
             "%.2f GiB are free; use a smaller batch, recompute or offload, or more memory\n",
-            b->name, b->world, need / gib, (double)b->arena_bytes / gib, (double)b->host_bytes / gib, have / gib);
+            b->name, ranks, need / gib, (double)b->arena_bytes / gib, (double)b->host_bytes / gib, have / gib);
     return false;
 }
 
@@ -71,7 +67,7 @@ bool sc_world_open(sc_world *w) {
     if (!ok)
         fprintf(stderr, "shardc: cannot map %d arenas of %llu + %llu bytes: %s\n", b->world,
                 (unsigned long long)b->arena_bytes, (unsigned long long)b->host_bytes, strerror(errno));
-    return ok;
+    return ok && (sc_one_machine() || sc_far_open(w));
 }
 
 void sc_leave(int code) {
@@ -80,9 +76,9 @@ void sc_leave(int code) {
 
 void sc_tell_libraries(void) {}
 
-void sc_world_piece(sc_world *w, int rank, uint8_t *bytes, bool write) {}
-
+/* Of several machines nothing is given back: threads may still serve the others, and the process ends. */
 void sc_world_close(sc_world *w) {
+    if (w->common) return;
     for (int host = 0; host < 2; host++) {
         for (int k = 0; w->arena[host] && k < w->world; k++)
             if (w->arena[host][k]) sc_unmap(w->arena[host][k], arena_size(w, host));

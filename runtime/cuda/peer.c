@@ -35,6 +35,10 @@ void sc_peers_free(sc_rank *r) {
     pthread_join(r->t->service, NULL);
 }
 
+bool sc_reads_peers(void) {
+    return sc_one_machine();
+}
+
 void sc_read_peer(sc_rank *r, int peer, int host, uint64_t at, void *dst, size_t bytes) {
     sc_check_range(r, "read", host, at, bytes);
     if (peer == r->rank) {

@@ -426,6 +426,8 @@ def test_ranks_on_two_machines():
         weights = os.path.join(folder, "weights")
         must([near, *args[:2], "--steps", "6", "--resume", state, "--export", weights])
         same_run((read_log(log), read_safetensors(weights)), expected, launcher)
+    codes, _, err = Ranks("torchrun", [far] * 4, *args, "--export", "x", machines=2).wait()
+    check(codes == [1] * 4 and "--export: ranks on several machines cannot read each other's weights: use --save here" in err, "exit %s: %s" % (codes, err))
     refused([far, "--data", corpus(), "--steps", "2"], {}, r"mlp was built for 2 machines, and its ranks are on 1; start it on 2 with torchrun, srun or mpirun, or build it with --nodes 1")
     quick = dict(machines=2, env={"SHARDC_PATIENCE": "2"})
     codes, _, err = Ranks("torchrun", [far] * 2, *args, world=4, **quick).wait()
