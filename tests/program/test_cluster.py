@@ -3,6 +3,7 @@ one, joined by a link, or, where these are not permitted, loopback. And the scri
 
 Relies on: harness.py, test_launch.py (Ranks), util-linux and iproute2 for namespaces. Relied on by: run.py."""
 import atexit
+import errno
 import os
 import random
 import re
@@ -10,7 +11,7 @@ import signal
 import subprocess
 import time
 
-from harness import HANG, ROOT, build, check, corpus, must, read_log, read_safetensors, same_run, scratch, trains, until, waits
+from harness import HANG, ROOT, build, check, corpus, library, must, read_log, read_safetensors, same_run, scratch, trains, until, waits
 from test_launch import PORTS, Ranks, step_of
 
 SMALL = dict(layers=1, dim=32, heads=2, vocab=256, batch=2, seq=32, dropout=0.1)
@@ -74,6 +75,9 @@ def test_machines_compute_the_same():
         codes, outs, err = Machines(n, b, 6, *go(str(n))).wait()
         check(codes == [0] * 6 and not err, "%d machines: exit %s: %s" % (n, codes, err))
         same_run(got(str(n)), got("1"), "%d machines" % n)
+    wish = {"LD_PRELOAD": library("inject"), "SHARDC_INJECT": "%s:pthread_create:1:%d" % (os.path.basename(b), errno.EAGAIN)}
+    codes, _, err = Machines(2, b, 6, *args, env=wish).wait()
+    check(set(codes) <= {1, 3} and "shardc: cannot start a thread for the ranks of other machines: Resource temporarily unavailable" in err, "exit %s: %s" % (codes, err))
     return "1, 2, 3 machines" if networks(2) else "1, 2, 3 machines, by loopback: namespaces are not permitted here"
 
 

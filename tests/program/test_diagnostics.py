@@ -32,7 +32,10 @@ DEFECTS = ["bug"]
 # file, part of the line: why no test reaches it
 EXCEPTIONS = [
     ("runtime/common/launch.c", "cannot start a thread for rank", "only compiled where ranks are threads (the TSan build)"),
-    ("runtime/common/nodes.c", "fprintf(stderr", "several machines are for CUDA: tests/program/test_cuda_host.py"),
+    ("runtime/common/nodes.c", "fprintf(stderr", "several machines: tests/program/test_cluster.py, test_cuda_host.py"),
+    ("runtime/cpu/far.c", "for the ranks of other machines", "several machines: tests/program/test_cluster.py"),
+    ("runtime/cpu/far.c", "cannot serve a rank of another machine", "a machine that has no threads or files left"),
+    ("runtime/cpu/far.c", "rank %d cannot %s rank %d's machine", "a firewall between two machines that reach each other's first port"),
     ("runtime/common/rank.c", 'sc_stop(r, code, "%s", text)', "what several GPUs may find wrong: tests/program/test_cuda_host.py"),
     ("runtime/common/watchdog.c", "doing[stage_of(k)]", "starts that hang: tests/program/test_cuda_comm.py"),
     ("runtime/common/watchdog.c", r'"\n"); } static void print_rank', "starts that hang: tests/program/test_cuda_comm.py"),
