@@ -19,6 +19,7 @@ struct Options {
     const char *columns;                    /* inspect: what a line says */
     const char *actual;                     /* inspect: traces of a run */
     const char *at, *by;                    /* predict: when, and a table of whom */
+    double tokens, price;                   /* predict: to train on, and of a device's hour; 0: not given */
     const char *table, *tasks, *from_trace; /* calibrate: files */
     bool quick;                             /* calibrate: no kernels */
     const char *batch;                      /* verify: a file of plan paths, for the tests */

@@ -68,6 +68,13 @@ static void take_large(Parse *p, const Option *o, char *arg) {
     *(int64_t *)place(p, o) = whole_number(o, arg);
 }
 
+static void take_amount(Parse *p, const Option *o, char *arg) {
+    double x;
+    if (!sc_read_number(arg, &x) || !(x > 0 && x <= 1e18))
+        fail_usage("--%s %s: a number above 0 is wanted, such as 20e9", o->name, arg);
+    *(double *)place(p, o) = x;
+}
+
 static double milliseconds(const Option *o, const char *arg, const char *number) {
     double x;
     if (!sc_read_number(number, &x) || !(x >= 0 && x <= 1e9))
@@ -253,6 +260,10 @@ static const Option options[] = {
      WORDS("module", "unit", "storage")},
     {PACK, 0, "program", "NAME", 4, "Of a model: this program; that which needs most unless given", .take = take_text,
      TO(program)},
+    {PREDICT, 0, "tokens", "N", 4, "Add how long training on so many tokens takes, such as 20e9", .take = take_amount,
+     TO(tokens)},
+    {PREDICT, 0, "price", "X", 4, "With --tokens: and what it costs, at so much for a device's hour",
+     .take = take_amount, TO(price)},
     {PREDICT, 0, "sweep", "KEY=VALUES", 5,
      "Predict for each value of KEY: one of the model's nn.options, world, nodes, device or budget (each point is then "
      "planned). VALUES are separated by commas; ranges are 8..64, 4..32+4 (in steps of 4), 1024..16384x2 (doubled). "

@@ -30,6 +30,10 @@ static void check_options(const Options *o) {
         fail_usage("--svg %s: it is the picture of a sweep; give --sweep KEY=VALUES too", o->svg);
     if (o->keep.n && !o->budget && !o->sweep.n && !o->best)
         fail_usage("--keep %s: it holds a choice of policies, and none are chosen; give --budget too", o->keep.at[0]);
+    if (o->price > 0 && !(o->tokens > 0)) fail_usage("--price is that of training on --tokens N: give both");
+    if (o->tokens > 0 && (several || cli_as_json(o)))
+        fail_usage("--tokens adds a line to the text of one prediction: leave out %s",
+                   several ? several : "--format json");
     if (cli_as_json(o) && o->explain) fail_usage("--explain adds a table to the text: leave out --format json");
     if (cli_as_json(o) && (o->at || o->by))
         fail_usage("--format json holds the peak and all events: leave out --at and --by");
@@ -52,6 +56,7 @@ int command_predict(Arena *a, const Options *o) {
         report_predict_json(f.f, p, advised ? &advice : NULL);
     else
         report_predict_text(f.f, p, m, color);
+    if (o->tokens > 0) report_training_text(f.f, p, o->tokens, o->price);
     if (by != BY_NOTHING) report_holders_text(f.f, p, m, by);
     if (o->explain) explain_passes(f.f, p);
     if (advised && !cli_as_json(o)) report_advice_text(f.f, p, &advice);

@@ -48,6 +48,8 @@ Moment report_moment(const Plan *p,
 void report_holders_text(FILE *f, const Plan *p, Moment m, Holding by);
 
 void report_predict_text(FILE *f, const Plan *p, Moment m, bool color);
+/* How long training on so many tokens takes, and what it costs at `price` for a device's hour (0: not asked). */
+void report_training_text(FILE *f, const Plan *p, double tokens, double price);
 /* Where a plan does not fit. Bytes of the device's arena, microseconds of a step. */
 typedef struct {
     const char *command;  /* plans the fastest that fits; NULL: there is none, or it is not known */

@@ -6,6 +6,8 @@
 #include "../plan/sentences.h"
 #include "report.h"
 
+#include <math.h>
+
 enum { MAX_HOLDERS = 4 };
 
 static void fits_line(FILE *f, const Plan *p, bool colored) {
@@ -123,6 +125,19 @@ static void step_line(FILE *f, const Plan *p) {
     fprintf(f, " · exposed communication %.1f %%\n", 100 * s.exposed_us / s.step_us);
     estimate_lines(f, p, s.step_us);
     mfu_line(f, p, &s);
+}
+
+void report_training_text(FILE *f, const Plan *p, double tokens, double price) {
+    StepFigures s = live_step(p);
+    Arena *a = p->arena;
+    if (s.tokens_per_second <= 0) fail(NOWHERE, "--tokens: this model's inputs are no tokens, so none are counted");
+    double hours = tokens / (s.tokens_per_second * p->world) / 3600;
+    const char *what = !strcmp(p->target, "cpu") ? "rank" : "GPU";
+    fprintf(f, "  %s tokens take %s steps, %.3g days: %s %s-hours", figure_grouped(a, tokens),
+            figure_grouped(a, ceil(tokens / (p->tokens_per_step * s.microbatches))), hours / 24,
+            figure_grouped(a, hours * p->world), what);
+    if (price > 0) fprintf(f, ", %s at %.4g an hour", figure_grouped(a, hours * p->world * price), price);
+    fputc('\n', f);
 }
 
 void report_predict_text(FILE *f, const Plan *p, Moment m, bool color) {

@@ -41,6 +41,11 @@ CASES = [
     (["predict", MLP, MLP], 2, "one input is enough"),
     (["predict", MLP, "--world", "0"], 2, "--world 0: a whole number from 1 to 1048576 is wanted"),
     (["predict", MLP, "--world", "two"], 2, "--world two: a whole number"),
+    (["predict", MLP, "--tokens", "many"], 2, "--tokens many: a number above 0 is wanted, such as 20e9"),
+    (["predict", MLP, "--tokens", "0"], 2, "--tokens 0: a number above 0 is wanted"),
+    (["predict", MLP, "--price", "2"], 2, "--price is that of training on --tokens N: give both"),
+    (["predict", MLP, "--tokens", "1e9", "--format", "json"], 2, "--tokens adds a line to the text of one prediction: leave out --format json"),
+    (["predict", MLP, "--tokens", "1e9", "--sweep", "dim=8,16"], 2, "leave out --sweep"),
     (["predict", MLP, "--world", "99999999999999999999"], 2, "--world 99999999999999999999: a whole number"),
     (["predict", MLP, "--world", "4", "--nodes", "3"], 2, "--nodes 3 does not divide --world 4"),
     (["predict", MLP, "--world", "24", "--nodes", "2", "--device", "h200"], 2, "--nodes 2 --world 24: 12 ranks a node, where h200 has at most 8; give --nodes 3 or leave it out"),
@@ -406,6 +411,13 @@ def test_a_batch_is_counted_in_tokens_or_samples():
         q = p["prediction"]
         check(p["samples_per_step"] == 12 and p["tokens_per_step"] == (count if unit == "tok/s" else 0), "counts %s, %s" % (p["samples_per_step"], p["tokens_per_step"]))
         check(abs(q["samples_per_second"] * q["step_us"] - 6e6) < 1, "samples a second: %s" % q)
+        rc, said, err = command([SHARDC, "predict", model, "--world", "2", "--tokens", "6e6", "--price", "100"])
+        if unit == "tok/s":                                  # 100,000 steps of 60 tokens on two ranks
+            hours = 1e5 * q["step_us"] * 1e-6 / 3600 * 2
+            found = re.search(r"6,000,000 tokens take 100,000 steps, .* days: ([\d,]+) rank-hours, ([\d,]+) at 100 an hour", said)
+            check(found and abs(int(found[2].replace(",", "")) - 100 * hours) <= 1, said)
+        else:
+            check(rc == 1 and "this model's inputs are no tokens, so none are counted" in err, err)
         with open(records, "rb") as f:
             out = must([build(model, world=2), "--data", "-", "--steps", "1", "--log", records + ".log"], stdin_file=f)
         line = read_log(records + ".log")[0]
