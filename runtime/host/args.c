@@ -94,6 +94,13 @@ static const Row rows[] = {
      "Validate on the files' first windows alone, N times as many as a rank's microbatch has samples, whatever the "
      "number of ranks; 0: on all (default: on all)",
      SETS(WHOLE, eval_steps), FROM(0, STEPS), .needs = "val-data"},
+    {"eval-only", NULL, "Validate the weights or the state that is given, and end", SETS(FLAG, eval_only),
+     .needs = "val-data"},
+    {"patience", "N",
+     "End, as after the last step, when N validations in a row (--eval-every) have found no lower val_loss",
+     SETS(WHOLE, patience), FROM(1, STEPS), .needs = "eval-every"},
+    {"time-limit", "X", "After X hours stop as for SIGTERM: finish the step, save where --save says so, exit 143",
+     SETS(NUMBER, time_limit), FROM(0, 1e6)},
     {"ema", NULL, "Validate, sample and export the average of the weights, of a model that keeps one", SETS(FLAG, ema)},
     {"quiet", NULL, "Print errors, validation and samples only", SETS(FLAG, quiet), .own = true},
     {.doc = "Optimizer (defaults are the model file's; with --resume, the saved run's)"},
@@ -408,6 +415,10 @@ static void check_usage(const Parse *p) {
     if (given(p, "resume") && o->weights.n)
         die_usage("--resume restores the weights too: give it or --weights, not both; --continue DIR takes both: it "
                   "goes on from the state in DIR, and begins from --weights where there is none yet");
+    if (o->eval_only && !o->weights.n && !o->resume && !o->go_on)
+        die_usage("--eval-only validates what is given: --weights FILE... or --resume DIR");
+    if (o->eval_only && o->steps > 0)
+        die_usage("--eval-only trains nothing: leave --steps %lld out", (long long)o->steps);
     if (o->debug.dump_pattern && (!given(p, "at-step") || !o->debug.dump_path))
         die_usage("--dump needs --at-step N and -o FILE");
     if (!o->debug.dump_pattern && (given(p, "at-step") || o->debug.dump_path))
@@ -626,6 +637,10 @@ Options args_parse(const sc_build *b, int argc, char **argv) {
     if (p.o.go_on) p.o.save = p.o.resume = p.o.go_on;
     p.o.records = p.o.data.n == 1 && strcmp(p.o.data.at[0], "-") == 0;
     check_usage(&p);
+    if (p.o.eval_only) { /* beside a training's options */
+        p.o.data.n = 0;
+        p.o.records = false;
+    }
     check_build(&p);
     check_groups(&p);
     free(doc);

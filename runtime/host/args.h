@@ -25,7 +25,9 @@ typedef struct {
     int export_dtype; /* EXPORT_... */
     bool export_adapters;
     const char *go_on; /* --continue: save and resume are this folder, which may hold no state yet */
-    int64_t save_every, eval_every, eval_steps;
+    int64_t save_every, eval_every, eval_steps, patience;
+    bool eval_only;
+    double time_limit; /* hours; 0: none */
     bool has_seed;
     uint64_t seed;
     int64_t sample; /* tokens; 0: none */

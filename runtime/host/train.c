@@ -43,6 +43,9 @@ typedef struct {
     int failed_saves;              /* since then */
     int code;                      /* that the rank ends with */
     int64_t evaluated;             /* step of the last validation */
+    double best;                   /* val_loss so far; of those since then: */
+    int64_t worse;                 /* how many validations found no lower one */
+    bool over;                     /* --patience has ended the run */
     bool counted;                  /* val_targets is known: */
     double val_targets[SC_COUNTS]; /* of each count slot, in all windows that are validated on */
     int stopped;                   /* the signal that the run stops for; 0: none */
@@ -256,6 +259,9 @@ static void evaluate_weights(Trainer *t) {
         loss += eval_pass(t, at, n);
     }
     t->evaluated = t->done;
+    t->worse = loss < t->best ? 0 : t->worse + 1;
+    t->best = fmin(loss, t->best);
+    t->over = t->o->patience && t->worse >= t->o->patience;
     if (t->rank != 0) return;
     bar_clear(&t->bar);
     if (t->run->val_windows < t->run->val.windows) snprintf(of, sizeof of, "the first %s of ", grouped(windows, a));
@@ -326,7 +332,7 @@ static bool heed(Trainer *t) {
 /* A run that is stopped halfway only saves what is new. One that is stopped after its last step writes everything; only
  * validation and sample end early. What cannot be written keeps nothing else from being written. */
 static void finish(Trainer *t) {
-    bool halfway = t->stopped && t->done < t->o->steps;
+    bool halfway = t->stopped && t->done < t->o->steps && !t->over;
     if (t->rank == 0) bar_clear(&t->bar);
     if (!t->stopped && t->run->val.n && t->evaluated != t->done) evaluate(t);
     bool saves = t->saver && t->saved != t->done && (!halfway || t->done > t->run->first), saved = saves && save(t);
@@ -559,7 +565,8 @@ static Trainer trainer_new(sc_rank *r, Run *run) {
                  .position = run->position,
                  .tokens = run->tokens,
                  .saved = -1,
-                 .evaluated = -1};
+                 .evaluated = -1,
+                 .best = INFINITY};
     t.train = loader_new(run->b, run->train.n ? &run->train : NULL, run->records, run->seed);
     if (run->val.n) t.val = loader_new(run->b, &run->val, NULL, run->seed);
     if (o->save) t.saver = saver_new(run->b, o->save, rank, checkpoint_run(run->resume), run->given);
@@ -587,14 +594,20 @@ int train_rank(sc_rank *r, void *arg) {
     report_device(&t);
     pthread_setname_np(pthread_self(), "sc training"); /* from here to "sc trained" nothing allocates */
     RecordsStep records = RECORDS_READ;
-    while (records != RECORDS_ENDED && t.done < t.o->steps && heed(&t)) {
+    double begin = sc_seconds(r), most = t.o->time_limit * 3600;
+    while (records != RECORDS_ENDED && t.done < t.o->steps && !t.over && heed(&t)) {
         records = train_step(&t);
+        if (t.rank == 0 && most > 0 && sc_seconds(r) - begin > most && !sc_asked(r)) raise(SIGTERM);
         if (records != RECORDS_READ) continue;
         if (t.o->eval_every && t.done % t.o->eval_every == 0) evaluate(&t);
         if (t.o->save_every && t.done % t.o->save_every == 0) tell_saved(&t, save(&t));
     }
     pthread_setname_np(pthread_self(), "sc trained");
     if (t.rank == 0) bar_clear(&t.bar);
+    if (t.over && t.rank == 0)
+        note("step %" PRId64 ": %" PRId64
+             " validations found no val_loss below %.6g, as --patience allows; the run ends",
+             t.done, t.worse, t.best);
     if (records == RECORDS_ENDED) { /* before the last step: worth a note, and an error where there were none at all */
         printed();
         if (t.done == t.run->first)
