@@ -96,6 +96,8 @@ static const Row rows[] = {
      SETS(WHOLE, eval_steps), FROM(0, STEPS), .needs = "val-data"},
     {"eval-only", NULL, "Validate the weights or the state that is given, and end", SETS(FLAG, eval_only),
      .needs = "val-data"},
+    {"keep-best", NULL, "With --save: keep the state of the lowest val_loss, too, in DIR/best", SETS(FLAG, keep_best),
+     .needs = "save"},
     {"patience", "N",
      "End, as after the last step, when N validations in a row (--eval-every) have found no lower val_loss",
      SETS(WHOLE, patience), FROM(1, STEPS), .needs = "eval-every"},
@@ -415,6 +417,8 @@ static void check_usage(const Parse *p) {
     if (given(p, "resume") && o->weights.n)
         die_usage("--resume restores the weights too: give it or --weights, not both; --continue DIR takes both: it "
                   "goes on from the state in DIR, and begins from --weights where there is none yet");
+    if (o->keep_best && !o->val_data.n)
+        die_usage("--keep-best is the state of the lowest val_loss: give --val-data FILE...");
     if (o->eval_only && !o->weights.n && !o->resume && !o->go_on)
         die_usage("--eval-only validates what is given: --weights FILE... or --resume DIR");
     if (o->eval_only && o->steps > 0)

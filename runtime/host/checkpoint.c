@@ -11,6 +11,7 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -58,6 +59,7 @@ static int make_folders(const char *dir) {
 typedef struct {
     char folder[FOLDER], before[FOLDER]; /* what the index names, and what it has replaced; "" for none */
     int64_t step;
+    double val_loss; /* infinite: not there */
 } Index;
 
 /* false: not the index of a checkpoint. */
@@ -73,7 +75,9 @@ static bool read_names(const char *path, Index *x) {
                *before = json_string_value(json_object_get(j, "before"));
     bool ours =
         format && strcmp(format, "shardc-checkpoint") == 0 && folder && strlen(folder) < FOLDER && !strchr(folder, '/');
-    *x = (Index){.step = json_integer_value(json_object_get(j, "step"))};
+    const json_t *loss = json_object_get(j, "val_loss");
+    *x = (Index){.step = json_integer_value(json_object_get(j, "step")),
+                 .val_loss = json_is_number(loss) ? json_number_value(loss) : INFINITY};
     if (ours) snprintf(x->folder, FOLDER, "%s", folder);
     if (ours && before) snprintf(x->before, FOLDER, "%s", before);
     json_decref(j);
@@ -83,7 +87,7 @@ static bool read_names(const char *path, Index *x) {
 /* What DIR/index.json says; all empty where there is none. Dies when the index is not ours. */
 static Index read_current(const char *dir) {
     char path[PATH_MAX];
-    Index x = {0};
+    Index x = {.val_loss = INFINITY};
     snprintf(path, sizeof path, "%s/index.json", dir);
     if (access(path, F_OK) != 0) {
         if (errno != ENOENT) die("cannot save to %s: %s; name another folder with --save", dir, strerror(errno));
@@ -91,6 +95,10 @@ static Index read_current(const char *dir) {
         die("%s is not the index of a checkpoint: --save needs a folder of its own", path);
     }
     return x;
+}
+
+double saver_val_loss(const char *dir) {
+    return read_current(dir).val_loss;
 }
 
 /* A lock on the folder itself leaves no file behind, and the kernel frees it when the last process that may still write
@@ -311,7 +319,8 @@ static int write_head(Saver *s, sc_rank *r, sc_aside *a, int64_t step) {
 
 static int write_index(Saver *s, const Progress *p, const char *folder) {
     sc_aside a;
-    char *text = s->index, scaler[128] = "";
+    char *text = s->index, scaler[128] = "", best[64] = "";
+    if (p->best) snprintf(best, sizeof best, "  \"val_loss\": %.17g,\n", p->val_loss);
     if (p->scaler.scale > 0)
         snprintf(scaler, sizeof scaler,
                  "  \"loss_scale\": %.9g,\n  \"clean_steps\": %.0f,\n  \"skipped_steps\": %.0f,\n",
@@ -320,11 +329,11 @@ static int write_index(Saver *s, const Progress *p, const char *folder) {
         text, s->index_bytes,
         "{\n  \"format\": \"shardc-checkpoint\",\n  \"version\": 2,\n  \"model\": %.1000s,\n  \"folder\": \"%s\",\n"
         "  \"step\": %" PRId64 ",\n  \"position\": %" PRId64 ",\n  \"tokens\": %" PRId64 ",\n  \"seed\": %" PRIu64
-        ",\n  \"adam_step\": %" PRId64 ",\n%s  \"world\": %d,\n  \"global_batch\": %" PRId64
+        ",\n  \"adam_step\": %" PRId64 ",\n%s%s  \"world\": %d,\n  \"global_batch\": %" PRId64
         ",\n  \"plan_hash\": \"%016" PRIx64 "\",\n  \"before\": \"%s\",\n  \"run\": \"%016" PRIx64
         "\",\n  \"given\": %s,\n  \"heads\": [",
-        s->model, folder, p->step, p->position, p->tokens, p->seed, p->adam_step, scaler, s->b->world, p->global_batch,
-        s->b->plan_hash, s->current, s->run, s->given);
+        s->model, folder, p->step, p->position, p->tokens, p->seed, p->adam_step, scaler, best, s->b->world,
+        p->global_batch, s->b->plan_hash, s->current, s->run, s->given);
     for (int i = 0; i < s->b->world; i++)
         n += (size_t)snprintf(text + n, s->index_bytes - n, "%s\"" HEAD_SUM "\"", i ? ", " : "",
                               (unsigned long)s->sums[i]);

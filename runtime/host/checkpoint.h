@@ -23,6 +23,8 @@ typedef struct {
     int64_t adam_step, global_batch;
     sc_scaler scaler; /* scale 0: there is none */
     int64_t tokens;   /* seen; -1: saved before they were counted */
+    bool best;        /* the state is kept for its val_loss: */
+    double val_loss;
 } Progress;
 
 #define PIECE_SUM "crc32 %08lx"
@@ -43,6 +45,7 @@ int saver_hold(const char *dir);
  * someone else's, or holds a state that is not the one to resume (a folder, or NULL). Where nobody else can be writing
  * there, what killed runs have left is removed. Returns the descriptor. */
 int saver_check(const char *dir, const char *resume, int held);
+double saver_val_loss(const char *dir); /* of the best state that is there; infinite: there is none */
 /* Allocates all that saving needs. A run that was resumed keeps its id; 0: it has none yet. given: what it was given,
  * an object of JSON (settings_text), for rank 0. */
 Saver *saver_new(const sc_build *b, const char *dir, int rank, uint64_t run, const char *given);

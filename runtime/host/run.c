@@ -188,6 +188,7 @@ static void check_outputs(Run *run) {
         die("--export: ranks on several machines cannot read each other's weights: use --save here, and then --resume, "
             "--steps and --export with a program for one machine, or for the CPU");
     if (o->save) run->held = saver_check(o->save, o->resume, run->held);
+    if (run->best) saver_check(run->best, o->resume || o->go_on ? run->best : NULL, -1); /* held until we end */
     if (o->export_path) exporter_check(o);
     if (o->log) log_check(o->log);
     if (o->report) report_check(o);
@@ -243,6 +244,7 @@ int host_main(const sc_build *b, int argc, char **argv) {
     if (run.o.sample) sampler_check(b, &run.o);
     open_data(&run, &l);
     begin_at(&run, &l);
+    if (run.o.keep_best) run.best = need_text("%s/best", run.o.save);
     if (sc_first()) check_outputs(&run);
     run.given = run.o.save && sc_first() ? settings_text(&run) : need_text("{}");
     run.reached = mmap(NULL, sizeof *run.reached, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -263,6 +265,7 @@ int host_main(const sc_build *b, int argc, char **argv) {
     records_close(run.records);
     if (run.held >= 0) close(run.held);
     free(run.given);
+    free(run.best);
     args_free(&run.o);
     return code;
 }

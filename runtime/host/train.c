@@ -29,7 +29,7 @@ typedef struct {
     int rank;
     sc_coord samples;
     Loader train, val;
-    Saver *saver;
+    Saver *saver, *keeper; /* keeper: of the best state */
     Exporter *exporter;
     Sampler *sampler;
     Log log;
@@ -275,12 +275,6 @@ static void evaluate_weights(Trainer *t) {
     end_line(t);
 }
 
-static void evaluate(Trainer *t) {
-    swap_average(t);
-    evaluate_weights(t);
-    swap_average(t);
-}
-
 /* A save that fails ends no run: the next one tries again, and the last one decides. Of many that fail in a row fewer
  * and fewer are told: the 1st, 2nd, 4th and so on. */
 static bool tell_saved(Trainer *t, bool saved) {
@@ -297,7 +291,7 @@ static bool tell_saved(Trainer *t, bool saved) {
     return saved;
 }
 
-static bool save(Trainer *t) {
+static Progress progress(Trainer *t) {
     Progress p = {.step = t->done,
                   .position = t->position,
                   .tokens = t->tokens,
@@ -305,6 +299,24 @@ static bool save(Trainer *t) {
                   .global_batch = t->run->global_batch};
     if (state_counts_steps(t->b)) sc_read(t->r, 0, t->b->step_at, &p.adam_step, sizeof p.adam_step);
     if (t->b->has_scaler) sc_read(t->r, 0, t->b->scaler_at, &p.scaler, sizeof p.scaler);
+    return p;
+}
+
+/* Validates; a state that is better than all before is kept. A failure to keep it ends no run. */
+static void evaluate(Trainer *t) {
+    swap_average(t);
+    evaluate_weights(t);
+    swap_average(t);
+    if (!t->keeper || t->stopped || t->worse || t->done == t->run->first) return;
+    Progress p = progress(t);
+    p.best = true;
+    p.val_loss = t->best;
+    if (!saver_save(t->keeper, t->r, &p) && t->rank == 0)
+        note("step %" PRId64 ": %s; the run goes on", t->done, saver_trouble(t->keeper));
+}
+
+static bool save(Trainer *t) {
+    Progress p = progress(t);
     if (!saver_save(t->saver, t->r, &p)) return false;
     t->saved = t->done;
     if (t->rank == 0) t->run->reached->saved = t->done;
@@ -570,6 +582,10 @@ static Trainer trainer_new(sc_rank *r, Run *run) {
     t.train = loader_new(run->b, run->train.n ? &run->train : NULL, run->records, run->seed);
     if (run->val.n) t.val = loader_new(run->b, &run->val, NULL, run->seed);
     if (o->save) t.saver = saver_new(run->b, o->save, rank, checkpoint_run(run->resume), run->given);
+    if (run->best) {
+        t.keeper = saver_new(run->b, run->best, rank, checkpoint_run(run->resume), run->given);
+        t.best = sc_host_sum(r, rank ? 0 : saver_val_loss(run->best));
+    }
     if (o->export_path) t.exporter = exporter_new(run->b, o, run->weights, rank);
     if (o->sample) t.sampler = sampler_new(run->b, o);
     if (rank == 0) t.log = log_open(o->log, run->resume ? run->first : -1, run->b->metrics, run->b->nmetrics);
@@ -621,6 +637,7 @@ int train_rank(sc_rank *r, void *arg) {
     loader_free(&t.train);
     loader_free(&t.val);
     saver_free(t.saver);
+    saver_free(t.keeper);
     exporter_free(t.exporter);
     sampler_free(t.sampler);
     log_close(&t.log);
