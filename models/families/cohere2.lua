@@ -9,7 +9,7 @@ return function(given)
     num_key_value_heads = 64, head_dim = config.number, hidden_act = "silu", max_position_embeddings = 8192, rms_norm_eps = 1e-5,
     rope_theta = 10000.0, rope_scaling = config.any, rope_parameters = config.any, tie_word_embeddings = true, attention_dropout = 0.0,
     layer_norm_eps = 1e-5, logit_scale = 0.0625, attention_bias = false, sliding_window = 4096, layer_types = config.any, sliding_window_pattern = 4,
-  }, "_sliding_window_pattern use_embedding_sharing")
+  }, "_sliding_window_pattern use_embedding_sharing position_embedding_type rotary_pct order_of_interleaved_layers use_parallel_block use_parallel_embedding use_gated_activation layer_switch")
   local width = c.head_dim or c.hidden_size // c.num_attention_heads
   local windowed, windows = config.layers_of(c, "sliding_attention", function(i) return (i + 1) % c.sliding_window_pattern ~= 0 end), {}
   for i, yes in ipairs(windowed) do windows[i] = yes and c.sliding_window or false end

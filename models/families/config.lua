@@ -39,13 +39,11 @@ function config.read(given, known, more)
   end
   for name, default in pairs(known) do
     local value = given[name]
-    if value == config.null then value = nil end
     local plain = default ~= config.any and default ~= config.number and default ~= config.needed
+    if default == config.needed and (value == nil or value == config.null) then config.fail("%s is missing, and has no default", name) end
     if value == nil then
-      if default == config.needed then config.fail("%s is missing, and has no default", name) end
       if plain then c[name] = default end
-      if plain and given[name] == config.null and type(default) == "number" and name == "sliding_window" then c[name] = nil end
-    else
+    elseif value ~= config.null then                       -- null stays nothing, whatever the default is
       local wanted = plain and type(default) or default ~= config.any and "number" or nil
       if wanted and type(value) ~= wanted then config.fail("%s = %s: it must be a %s", name, shown(value), wanted) end
       c[name] = value

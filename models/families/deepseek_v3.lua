@@ -16,7 +16,6 @@ return function(given)
   config.one_of(c, "scoring_func", { "sigmoid" })
   config.one_of(c, "topk_method", { "noaux_tc" })
   config.one_of(c, "moe_layer_freq", { 1 })
-  local queries = given.q_lora_rank ~= config.null and c.q_lora_rank or nil
   local rope, width = config.rope(c), c.qk_nope_head_dim + c.qk_rope_head_dim
   rope.interleaved = c.rope_interleave
   local scale, s = width ^ -0.5, rope.scaling
@@ -33,7 +32,7 @@ return function(given)
     heads = c.num_attention_heads,
     kv_heads = c.num_attention_heads,
     width = width,
-    latent = { queries = queries, keys = c.kv_lora_rank, plain = c.qk_nope_head_dim, turned = c.qk_rope_head_dim, values = c.v_head_dim },
+    latent = { queries = c.q_lora_rank, keys = c.kv_lora_rank, plain = c.qk_nope_head_dim, turned = c.qk_rope_head_dim, values = c.v_head_dim },
     scale = scale,
     eps = c.rms_norm_eps,
     tied = c.tie_word_embeddings,

@@ -32,8 +32,8 @@ return function(given)
     norms = { before_attention = "input_layernorm", after_attention = "post_attention_layernorm", before_mlp = "pre_feedforward_layernorm", after_mlp = "post_feedforward_layernorm" },
     bias = { qkv = c.attention_bias, o = c.attention_bias },
     scale = c.query_pre_attn_scalar ^ -0.5,
-    attention_softcap = given.attn_logit_softcapping ~= config.null and c.attn_logit_softcapping or nil,
-    logits_softcap = given.final_logit_softcapping ~= config.null and c.final_logit_softcapping or nil,
+    attention_softcap = c.attn_logit_softcapping,
+    logits_softcap = c.final_logit_softcapping,
     embedding_multiplier = c.hidden_size ^ 0.5,
     window = windows,
   }, o)
