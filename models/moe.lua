@@ -8,6 +8,7 @@ local o = nn.options {
   shared = 0,                                              -- width of an expert that all tokens go to; 0: none
   capacity = 0.0,                                          -- an expert takes at most so many equal shares; 0: all tokens
   expert = 1,                                              -- experts are spread over so many ranks, whole; 1: all on all
+  parts = 1,                                               -- of the batch: attention of one while tokens of another travel
   pieces = 1,                                              -- a layer's experts are so many units, gathered in turn
   balance = 0.01,                                          -- of the loss that spreads tokens evenly
   balance_rate = 0.0,                                      -- what corrections change by a step, which spread them without a loss; 0: none
@@ -16,6 +17,8 @@ local o = nn.options {
   precision = nn.choice("fp32", "bf16", "fp16"), recompute = nn.choice("none", "experts", "full"),
   gradients = nn.choice("fp32", "bf16"),                    -- what they are made in; sums are in fp32
 }
+
+assert(o.parts == 1 or o.balance_rate == 0, "balance_rate changes corrections once a step: set parts=1")
 
 local function Linear(inputs, outputs) return nn.Linear(inputs, outputs, { bias = false, init = nn.init.normal(0, 0.02) }) end
 
@@ -41,10 +44,18 @@ local function Block()
     shared = o.shared > 0 and o.shared or nil, capacity = o.capacity > 0 and o.capacity or nil, pieces = o.pieces,
     correction = o.balance_rate > 0, balance_rate = o.balance_rate > 0 and o.balance_rate or nil,
   })
-  function m:forward(x)
-    x = x + self.self_attn(self.input_layernorm(x))
-    local y, scores, counts, logits = self.mlp(self.post_attention_layernorm(x))
-    return x + y, nn.balance_loss(scores, counts), o.z_loss > 0 and nn.router_z_loss(logits) or nil
+  function m:forward(...)                                  -- parts of the batch
+    local x, sent, balance, z = { ... }, {}, 0, nil
+    for i, part in ipairs(x) do
+      x[i] = part + self.self_attn(self.input_layernorm(part))
+      sent[i] = self.mlp(self.post_attention_layernorm(x[i]), true)
+    end
+    for i, part in ipairs(x) do
+      local y, scores, counts, logits = self.mlp(nil, sent[i])
+      x[i], balance = part + y, balance + nn.balance_loss(scores, counts)
+      if o.z_loss > 0 then z = (z or 0) + nn.router_z_loss(logits) end
+    end
+    return balance / #x, z and z / #x, table.unpack(x)
   end
   return m
 end
@@ -54,13 +65,14 @@ model.embed_tokens, model.lm_head = nn.Embedding(o.vocab, o.dim, { init = nn.ini
 model.layers, model.norm = nn.list {}, nn.RMSNorm(o.dim, { eps = o.eps })
 for i = 1, o.layers do model.layers[i] = Block() end
 function model:forward(tokens)
-  local x, balance, z_loss, one, z = self.embed_tokens(tokens), 0, 0, nil, nil
+  local x, balance, z_loss = { nn.chunk(self.embed_tokens(tokens), o.parts, 0) }, 0, 0
   for _, block in ipairs(self.layers) do
-    x, one, z = block(x)
-    balance = balance + one
-    if z then z_loss = z_loss + z end
+    local made = { block(table.unpack(x)) }
+    balance = balance + made[1]
+    if made[2] then z_loss = z_loss + made[2] end
+    x = { table.unpack(made, 3, 2 + o.parts) }
   end
-  return self.lm_head(self.norm(x)), balance / o.layers, z_loss / o.layers
+  return self.lm_head(self.norm(o.parts > 1 and nn.concat(x, 0) or x[1])), balance / o.layers, z_loss / o.layers
 end
 
 local policy = { mesh = nn.mesh { expert = o.expert }, mp_policy = { param_dtype = o.precision, grad_dtype = o.gradients, reduce_dtype = "fp32" } }

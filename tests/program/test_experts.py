@@ -6,7 +6,7 @@ import json
 import os
 import struct
 
-from harness import ROOT, SHARDC, build, check, corpus, floats, long, must, read_log, read_safetensors, relative, same_run, scratch, steps, write_safetensors
+from harness import ROOT, SHARDC, build, check, close, corpus, floats, long, must, read_log, read_safetensors, relative, same_run, scratch, settings, shardc, steps, write_safetensors
 from harness import run as run_program
 
 GOLDEN = os.path.join(ROOT, "tests", "golden", "experts")
@@ -71,6 +71,25 @@ def test_experts_spread_over_ranks():
     train("recomputed", build("moe.lua", world=4, expert=2, moments="bf16", recompute="full", **small), "--steps", "12")
     near("both", "recomputed", 0)
     return "losses of 12 steps on 4 ranks, with the experts of a layer on one, two and four of them"
+
+
+def test_parts_of_the_batch_hide_each_others_travel():
+    """The batch in two parts: the same losses to rounding, with and without a shared expert, and less communication exposed."""
+    small, found = dict(layers=2, dim=32, heads=2, head_dim=16, ffn=32, batch=2, seq=32, world=4, expert=2), {}
+    for shared in 0, 16:
+        for parts in 1, 2:
+            log = os.path.join(scratch("parts"), "log.jsonl")
+            must([build("moe.lua", parts=parts, shared=shared, **small), "--data", corpus(), "--seed", "3", "--steps", "6", "--lr", "3e-3", "--quiet", "--log", log])
+            found[parts] = [s["loss"] for s in steps(read_log(log))]
+        close(found[1][:3], found[2][:3], 1e-5, "shared = %d" % shared)
+        check(found[1] != found[2], "two parts are rounded as one")
+    exposed = []
+    for parts in 1, 2:
+        options = dict(layers=2, dim=2048, heads=16, kv_heads=4, head_dim=128, vocab=50304, experts=32, top=4, ffn=1024, batch=8, seq=4096, precision="bf16", expert=2, parts=parts)
+        p = json.loads(shardc("predict", os.path.join(ROOT, "models", "moe.lua"), "--world", "2", "--device", "h100", "--format", "json", *settings(options)))["prediction"]
+        exposed.append(p["exposed_us"] / p["step_us"])
+    check(exposed[1] < 0.6 * exposed[0], "exposed: %s" % exposed)
+    return "exposed communication %.1f and %.1f %% of a step" % tuple(100 * x for x in exposed)
 
 
 def test_experts_in_pieces():

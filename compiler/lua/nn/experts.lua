@@ -120,33 +120,43 @@ local function everyones(x)
   return nn.all_gather(nn.reshape(x, nn.numel(x) // last, last), "expert")
 end
 
-local function moe_forward(self, x)
+-- What is made of x before its tokens have come to their experts.
+local function send(self, x)
   local pieces = self.pieces > 1 and self.experts or { self.experts }
-  local spread = pieces[1].gate_up_proj:size(0) < pieces[1].count
-  local tokens = spread and everyones(x) or x
-  local own_weights, own_index, scores, logits = choose(self, x)
-  local weights, index = own_weights, own_index
-  if spread then weights, index = everyones(weights), everyones(index) end
+  local sent = { x = x, pieces = pieces, spread = pieces[1].gate_up_proj:size(0) < pieces[1].count }
+  sent.tokens = sent.spread and everyones(x) or x
+  sent.weights, sent.index, sent.scores, sent.logits = choose(self, x)
+  sent.own_index = sent.index
+  if sent.spread then sent.weights, sent.index = everyones(sent.weights), everyones(sent.index) end
   local shared = self[self.shared_name]
-  local hidden = shared and shared(x)
+  sent.hidden = shared and shared(x)
+  return sent
+end
+
+-- In one call, or in two: send(x) where `part` is true, and what is made of that where it is the result.
+local function moe_forward(self, x, part)
+  if part == true then return send(self, x) end
+  local sent = part or send(self, x)
+  local pieces, spread, shared = sent.pieces, sent.spread, self[self.shared_name]
+  x = sent.x
   local y, counts
   for i, experts in ipairs(pieces) do
-    local more, got = experts(tokens, weights, index)
+    local more, got = experts(sent.tokens, sent.weights, sent.index)
     y, counts = i > 1 and y + more or more, got
   end
   if spread then y = nn.reshape(nn.reduce_scatter(y, "expert"), x.shape) end
-  if spread or self.pieces > 1 then counts = nn.route(own_index, pieces[1].all) end
+  if spread or self.pieces > 1 then counts = nn.route(sent.own_index, pieces[1].all) end
   if self.balance_rate then
-    local chosen = pieces[1].capacity and nn.bincount(own_index, pieces[1].all) or counts
+    local chosen = pieces[1].capacity and nn.bincount(sent.own_index, pieces[1].all) or counts
     nn.assign(correction_of(self), chosen, { reduce = "sum", update = function(old, all)
       return old + self.balance_rate * nn.sign(nn.mean(all) - all)
     end })
   end
   if shared then
-    local said = shared(nil, hidden)
+    local said = shared(nil, sent.hidden)
     y = y + (self.shared_gate and nn.sigmoid(self.shared_gate(x)) * said or said)
   end
-  return y, scores, counts, logits
+  return y, sent.scores, counts, sent.logits
 end
 
 -- The shared expert in two parts, so that a part is there to compute while tokens travel, to other ranks and back.
@@ -163,7 +173,8 @@ end
 -- it, that of others falls (DeepSeek-V3's balance without a loss). groups, kept_groups: only experts of the groups are
 -- chosen whose two best scores add up to most. capacity: an expert takes at most so many times an equal share of the
 -- tokens, in their order. A mesh { expert = n } of the unit spreads the experts over n ranks: each has whole experts,
--- and gets the tokens of the others. pieces: 1; of n, m.experts is a list of n modules of as many experts each, so that
+-- and gets the tokens of the others; sent = moe(x, true) lets them go, and moe(nil, sent) is the rest of moe(x), so that
+-- other work, as attention of another part of the batch, may stand between the two. pieces: 1; of n, m.experts is a list of n modules of as many experts each, so that
 -- each can be a unit, gathered while another computes; their parameters are experts.0.gate_up_proj and so on. shared:
 -- the hidden size of an expert that all tokens go to; shared_gate: true, times the sigmoid of a number a token.
 -- Parameters have transformers' names: gate.weight, experts.gate_up_proj [experts,2 hidden,width], experts.down_proj
