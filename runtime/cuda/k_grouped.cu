@@ -185,7 +185,7 @@ template <class E> __global__ void __launch_bounds__(THREADS) over_rows(const pr
 } // namespace
 
 SC_KERNEL(grouped_matmul) {
-    if (!k->bias.p && sc_grouped_hopper(task, k)) return;
+    if (sc_grouped_hopper(task, k)) return;
     const sc_tensor *a = &k->a, *b = &k->b, *y = &k->y;
     bool t = k->trans_b != 0;
     products p = {};

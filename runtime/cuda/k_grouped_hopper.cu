@@ -36,10 +36,11 @@ enum { STAGED = STAGES * STAGE, OUT = 8 * 2048, FULL = STAGED + OUT, EMPTY = FUL
 typedef struct {
     CUtensorMap a, b;
     void *y;
+    const void *bias; /* [groups][n], of the dtype of a; NULL: none */
     const int32_t *counts;
     int rows, groups, m, n, k; /* rows: of all groups; m, n: of a result, k: inner, of which rows is one */
     int down, across;          /* pairs of tiles; down: over rows alone */
-    int out;
+    int out, of_bias;
 } product;
 
 /* Kernels are made for OVER, where the inner dimension is rows, and for b as [n][k], or TURNED as [k][n]. */
@@ -201,6 +202,19 @@ SC_DEVICE void put(const product &p, const float (&sums)[COLUMNS / 2], uint32_t 
     }
 }
 
+/* Each column's bias of a group to the sums of a tile, before they are rounded. */
+SC_DEVICE void add_bias(const product &p, float (&sums)[COLUMNS / 2], int group, int column, int lane) {
+    int64_t at = (int64_t)group * p.n;
+#pragma unroll
+    for (int i = 0; i < COLUMNS / 8; i++) {
+        int c = column + i * 8 + lane % 4 * 2;
+        if (c >= p.n) continue;
+        float left = load_any(p.bias, p.of_bias, at + c), right = load_any(p.bias, p.of_bias, at + c + 1);
+        sums[4 * i] += left, sums[4 * i + 1] += right;
+        sums[4 * i + 2] += left, sums[4 * i + 3] += right;
+    }
+}
+
 /* Four warps: 64 rows of every tile. */
 template <class E, int OVER, int TURNED>
 SC_DEVICE void work(const product &p, uint32_t base, const int *rows_at, const int *tiles_at, int rank, int group,
@@ -239,6 +253,7 @@ SC_DEVICE void work(const product &p, uint32_t base, const int *rows_at, const i
         sums_wait<0>();
         if (at.blocks > 0 && lane < PAIR) barrier_arrive(release + 8 * (stage ? stage - 1 : STAGES - 1));
         sums_here(sums);
+        if (!OVER && p.bias && at.group < p.groups) add_bias(p, sums, at.group, at.column, lane);
         put<E>(p, sums, mine, OVER ? at.group * ((int64_t)p.m * p.n) : 0, at.row + group * 64 + warp * 16, at.end,
                at.column, lane);
     }
@@ -319,7 +334,7 @@ bool sc_grouped_hopper(const sc_task *t, const sc_grouped_matmul_args *k) {
     p.a = rows_of(a->dtype, a->p, 1, rows, depth, ROWS, 3);
     p.b = k->trans_b ? rows_of(b->dtype, b->p, groups, n, depth, COLUMNS / PAIR, 4)
                      : turned_of(b->dtype, b->p, groups, depth, n, COLUMNS / PAIR, 4);
-    p.y = y->p, p.counts = (const int32_t *)k->counts.p;
+    p.y = y->p, p.bias = k->bias.p, p.of_bias = a->dtype, p.counts = (const int32_t *)k->counts.p;
     p.rows = p.m = (int)rows, p.groups = (int)groups, p.n = (int)n, p.k = (int)depth, p.out = y->dtype;
     p.across = (int)ceil_div(n, COLUMNS);
     if (k->trans_b)
