@@ -146,6 +146,18 @@ static const char *model_type_of(Arena *a, const cJSON *root, const char *path, 
     return name;
 }
 
+/* What people have written or changed the name of stays. */
+static const char MARK[] = "Written by shardc import.";
+static void keep_others(const char *path) {
+    char head[256] = "";
+    FILE *f = fopen(path, "rb");
+    if (!f) return;
+    size_t n = fread(head, 1, sizeof head - 1, f);
+    fclose(f);
+    if (n && !strstr(head, MARK))
+        fail(NOWHERE, "%s is there already, and shardc import did not write it: give another name with -o", path);
+}
+
 int command_import(Arena *a, const Options *o) {
     const char *given = o->inputs.at[0], *path = config_of(a, given), *models = places_models(a), *end = NULL;
     const char *folder = path_folder(a, path), *out = o->out ? o->out : name_of(a, folder);
@@ -177,13 +189,14 @@ int command_import(Arena *a, const Options *o) {
     }
     cJSON_Delete(root);
     str_addf(&s,
-             "-- A %s model, as its config.json says. Written by shardc import. Fields that this family does not use\n"
+             "-- A %s model, as its config.json says. %s Fields that this family does not use\n"
              "-- change nothing. Options of training (--set) are in models/families/training.lua.\n",
-             type);
+             type, MARK);
     if (w.has_null) str_add(&s, "local config = require \"families.config\"\n");
     str_addf(&s, "local family = require \"families.%s\"\n\nlocal training = family {\n%s}\nreturn training\n", type,
              fields.s ? fields.s : "");
-    if (cli_is_model(out) == false) fail_usage("import writes a .lua file: -o NAME.lua, not %s", out);
+    if (!cli_is_model(out)) fail_usage("import writes a .lua file: -o NAME.lua, not %s", out);
+    keep_others(out);
     OutFile f = out_open(a, out);
     fputs(s.s, f.f);
     out_commit(&f);
@@ -196,7 +209,9 @@ int command_import(Arena *a, const Options *o) {
     for (int i = 0; i < p->nunits; i++) parameters += (double)p->units[i].numel;
     const char *name = arena_printf(a, "%.*s", (int)strlen(basename(out)) - 4, basename(out));
     printf("%s: %s of %s, %s parameters\n\n", out, type, path, figure_grouped(a, parameters));
-    printf("shardc predict %s --set precision=bf16 --world 8 --device h200\n", out);
-    printf("shardc build %s && build/%s/%s --weights %s --data 'train*.bin' --steps 1000\n", out, name, name, folder);
+    static const char plan[] = "--set precision=bf16 --set seq=4096 --world 8 --device h200";
+    printf("shardc predict %s %s\n", out, plan);
+    printf("shardc build %s %s && build/%s/%s --weights %s --data 'train*.bin' --steps 1000\n", out, plan, name, name,
+           folder);
     return 0;
 }

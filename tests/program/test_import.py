@@ -208,6 +208,10 @@ def test_refusals():
                          (dict([('a"] = os.exit() --[[', 1)]), "no field of model_type \"llama\""),
                          (dict(note='"}\n os.exit(7) --'), 'no field of model_type "llama"')):
         refused(says, folder_of(folder, model_type="llama", **fields))
+    own = os.path.join(folder, "own.lua")
+    with open(own, "w") as f:
+        f.write("return 3\n")
+    refused("own.lua is there already, and shardc import did not write it", folder_of(folder, model_type="llama"), own)
     gemma = dict(model_type="gemma3_text", head_dim=8, use_bidirectional_attention=True)
     refused("use_bidirectional_attention = true: this family is causal", folder_of(folder, **gemma))
     # without its models beside it
