@@ -36,6 +36,9 @@ def changed(base, change):
     else:
         with open(os.path.join(ROOT, "models", model)) as f:
             text = f.read()
+        if "families.training" in text:                      # whose options it has, too
+            with open(os.path.join(ROOT, "models", "families", "training.lua")) as f:
+                text += f.read()
         if any(not re.search(r"\b%s = " % k, text) for k in change):
             return None
         other = (model, world, dict(options, **change), more)
