@@ -313,6 +313,19 @@ def build(model, world=1, variant="", redzone=256, policy=None, optimized=False,
     return binary
 
 
+def llama3_with(folder, sharding):
+    """A copy of llama3.lua in the folder, whose blocks are sharded by other lines than families/training.lua has."""
+    line, path = "    nn.fully_shard(block, policy)\n", os.path.join(folder, "llama3.lua")
+    with open(os.path.join(ROOT, "models", "families", "training.lua")) as f:
+        text = f.read()
+    check(text.count(line) == 1, "the families shard their blocks")
+    os.makedirs(os.path.join(folder, "families"), exist_ok=True)
+    with open(os.path.join(folder, "families", "training.lua"), "w") as f:
+        f.write(text.replace(line, sharding))
+    shutil.copy(os.path.join(ROOT, "models", "llama3.lua"), path)
+    return path
+
+
 def corpus(name="corpus", size=60000, seed=1):
     """A byte-level .bin made from the repository's own text by `shardc data`."""
     def make(path):

@@ -5,7 +5,7 @@ import json
 import os
 import struct
 
-from harness import ROOT, all_weights, build, check, close, corpus, losses, microbatches, read_log, run, same_run, scratch, steps, train
+from harness import all_weights, build, check, close, corpus, llama3_with, losses, microbatches, read_log, run, same_run, scratch, steps, train
 
 GPT2 = dict(layers=2, dim=32, heads=2, vocab=256, batch=4, seq=32)
 LLAMA = dict(size="tiny", layers=2, dim=32, heads=4, kv_heads=2, ffn=64, vocab=256, batch=4, seq=32)
@@ -76,12 +76,7 @@ def test_llama3_policies_are_bit_identical():
 
 def test_llama3_parts_of_a_joined_product_checkpointed():
     """Queries are made again, keys and values are not: their product is one all the same."""
-    with open(os.path.join(ROOT, "models", "llama3.lua")) as f:
-        text = f.read()
-    path, line = os.path.join(scratch("parts"), "llama3.lua"), "  nn.fully_shard(block, policy)\n"
-    check(text.count(line) == 1, "the model shards its blocks")
-    with open(path, "w") as f:
-        f.write(text.replace(line, "  nn.checkpoint_wrapper(block.self_attn.q_proj)\n" + line))
+    path = llama3_with(scratch("parts"), "    nn.checkpoint_wrapper(block.self_attn.q_proj)\n    nn.fully_shard(block, policy)\n")
     same_run(plain("llama3.lua", LLAMA), plain(path, LLAMA), "q_proj checkpointed")
 
 

@@ -9,7 +9,7 @@ import re
 import shutil
 
 from browser import HOSTILE, Browser, accessible, near, quiet
-from harness import ROOT, SHARDC, build, check, command, long, scratch, shardc
+from harness import ROOT, SHARDC, build, check, command, llama3_with, long, scratch, shardc
 
 MODELS = {
     "gpt2": ["gpt2.lua", "--world", "4"],
@@ -419,9 +419,8 @@ def test_what_would_free_activations():
             check("in model.layers.%s.%s: recompute" % (kept[one][2], module) in said and "model.layers.*.%s, 32 modules, frees" % module in said, "what would free %s: %s" % (storages[one]["name"], said))
             shown, brought = b.run("[document.querySelector('#freeing [data-frees]').dataset.frees, document.querySelector('#freeing [data-bytes]').dataset.bytes].map(Number)")
             check(shown == wanted and brought == wanted // 32, "recomputing %s frees %s, JSON says %s" % (module, shown, wanted))
-            with open(source[0]) as f, open(os.path.join(folder, "wrapped.lua"), "w") as g:
-                g.write(f.read().replace("nn.fully_shard(block, policy)", "nn.checkpoint_wrapper(block.%s) nn.fully_shard(block, policy)" % module))
-            less = sum(plan["peak"]["live"].values()) - sum(json.loads(shardc("predict", g.name, *options, "--format", "json"))["peak"]["live"].values())
+            wrapped = llama3_with(folder, "    nn.checkpoint_wrapper(block.%s) nn.fully_shard(block, policy)\n" % module)
+            less = sum(plan["peak"]["live"].values()) - sum(json.loads(shardc("predict", wrapped, *options, "--format", "json"))["peak"]["live"].values())
             check(abs(less - shown) <= brought, "recomputing %s frees %d B by the page, %d B by its plan" % (module, shown, less))
         shared = next(s for s, path in kept.items() if path == ["model", "layers"])
         b.run("shardc.select({ storage: %d }, true)" % shared)
