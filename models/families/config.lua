@@ -52,6 +52,20 @@ function config.read(given, known, more)
   return c
 end
 
+-- The fields that all decoders have, with the defaults of most, and a family's own, which stand over these.
+local common = {
+  vocab_size = config.needed, hidden_size = config.needed, intermediate_size = config.needed, num_hidden_layers = config.needed,
+  num_attention_heads = config.needed, num_key_value_heads = config.number, head_dim = config.number, hidden_act = "silu",
+  max_position_embeddings = 2048, rms_norm_eps = 1e-6, rope_theta = 10000.0, rope_scaling = config.any,
+  rope_parameters = config.any, tie_word_embeddings = false, attention_dropout = 0.0,
+}
+function config.decoder(given, own, more)
+  local known = {}
+  for name, default in pairs(common) do known[name] = default end
+  for name, default in pairs(own) do known[name] = default end
+  return config.read(given, known, more)
+end
+
 -- One of the values that are known.
 function config.one_of(c, name, values)
   for _, value in ipairs(values) do
@@ -104,6 +118,13 @@ function config.layers_of(c, kind, otherwise)
     end
   end
   return list
+end
+
+-- How many keys each layer's queries see, false: all; and which layers have a window.
+function config.windows(c, otherwise)
+  local windowed, windows = config.layers_of(c, "sliding_attention", otherwise), {}
+  for i, yes in ipairs(windowed) do windows[i] = yes and c.sliding_window or false end
+  return windows, windowed
 end
 
 return config

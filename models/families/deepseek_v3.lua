@@ -5,13 +5,12 @@ local config, training = require "families.config", require "families.training"
 
 return function(given)
   local o = training.with_experts()
-  local c = config.read(given, {
-    vocab_size = config.needed, hidden_size = config.needed, intermediate_size = config.needed, num_hidden_layers = config.needed, num_attention_heads = config.needed,
-    num_key_value_heads = config.number, hidden_act = "silu", max_position_embeddings = 4096, rms_norm_eps = 1e-6,
-    rope_theta = 10000.0, rope_scaling = config.any, rope_parameters = config.any, rope_interleave = true, tie_word_embeddings = false,
-    attention_bias = false, attention_dropout = 0.0, moe_intermediate_size = 2048, n_shared_experts = 1, n_routed_experts = 256, num_local_experts = config.number,
-    routed_scaling_factor = 2.5, kv_lora_rank = 512, q_lora_rank = 1536, qk_rope_head_dim = 64, v_head_dim = 128, qk_nope_head_dim = 128, n_group = 8, topk_group = 4,
-    num_experts_per_tok = 8, first_k_dense_replace = 3, norm_topk_prob = true, scoring_func = "sigmoid", topk_method = "noaux_tc", moe_layer_freq = 1,
+  local c = config.decoder(given, {
+    max_position_embeddings = 4096, rope_interleave = true, attention_bias = false, moe_intermediate_size = 2048,
+    n_shared_experts = 1, n_routed_experts = 256, num_local_experts = config.number, routed_scaling_factor = 2.5,
+    kv_lora_rank = 512, q_lora_rank = 1536, qk_rope_head_dim = 64, v_head_dim = 128, qk_nope_head_dim = 128,
+    n_group = 8, topk_group = 4, num_experts_per_tok = 8, first_k_dense_replace = 3, norm_topk_prob = true,
+    scoring_func = "sigmoid", topk_method = "noaux_tc", moe_layer_freq = 1,
   }, "head_dim qk_head_dim num_nextn_predict_layers aux_loss_alpha seq_aux ep_size router_aux_loss_coef output_router_logits mlp_bias")
   config.one_of(c, "scoring_func", { "sigmoid" })
   config.one_of(c, "topk_method", { "noaux_tc" })
@@ -23,28 +22,18 @@ return function(given)
     local m = 0.1 * s.mscale_all_dim * math.log(s.factor) + 1
     scale = scale * m * m
   end
-  return training.of({
-    name = "DeepseekV3",
-    layers = c.num_hidden_layers,
-    dim = c.hidden_size,
-    ffn = c.intermediate_size,
-    vocab = c.vocab_size,
-    heads = c.num_attention_heads,
+  return training.of(training.described("DeepseekV3", c, {
     kv_heads = c.num_attention_heads,
-    width = width,
     latent = { queries = c.q_lora_rank, keys = c.kv_lora_rank, plain = c.qk_nope_head_dim, turned = c.qk_rope_head_dim, values = c.v_head_dim },
     scale = scale,
-    eps = c.rms_norm_eps,
-    tied = c.tie_word_embeddings,
     bias = { qkv = c.attention_bias, o = c.attention_bias },
-    activation = config.one_of(c, "hidden_act", { "silu" }),
-    attention_dropout = c.attention_dropout,
     rope = training.everywhere(c.num_hidden_layers, rope),
+    activation = config.one_of(c, "hidden_act", { "silu" }), -- experts have no other
     experts = function(i)
       if i <= c.first_k_dense_replace then return nil end
       return { hidden = c.moe_intermediate_size, experts = c.n_routed_experts, top = c.num_experts_per_tok, score = "sigmoid", normalize = c.norm_topk_prob,
                scale = c.routed_scaling_factor, groups = c.n_group, kept_groups = c.topk_group, shared = c.n_shared_experts * c.moe_intermediate_size, correction = true,
                names = { "gate_proj", "up_proj", "down_proj", shared = "shared_experts", correction = "e_score_correction_bias" } }
     end,
-  }, o)
+  }), o)
 end

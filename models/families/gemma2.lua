@@ -4,30 +4,16 @@ local config, training = require "families.config", require "families.training"
 
 return function(given)
   local o = training.options {}
-  local c = config.read(given, {
-    vocab_size = 256000, hidden_size = 2304, intermediate_size = 9216, num_hidden_layers = 26, num_attention_heads = 8,
-    num_key_value_heads = 4, head_dim = 256, hidden_act = "silu", max_position_embeddings = 8192, rms_norm_eps = 1e-6,
-    rope_theta = 10000.0, rope_scaling = config.any, rope_parameters = config.any, tie_word_embeddings = true, attention_dropout = 0.0,
-    hidden_activation = "gelu_pytorch_tanh", query_pre_attn_scalar = 256, sliding_window = 4096, layer_types = config.any, final_logit_softcapping = 30.0,
-    attn_logit_softcapping = 50.0, attention_bias = false,
+  local c = config.decoder(given, {
+    vocab_size = 256000, hidden_size = 2304, intermediate_size = 9216, num_hidden_layers = 26,
+    num_attention_heads = 8, num_key_value_heads = 4, head_dim = 256, max_position_embeddings = 8192,
+    tie_word_embeddings = true, hidden_activation = "gelu_pytorch_tanh", query_pre_attn_scalar = 256,
+    sliding_window = 4096, layer_types = config.any, final_logit_softcapping = 30.0, attn_logit_softcapping = 50.0,
+    attention_bias = false,
   }, "use_bidirectional_attention")
-  local width = c.head_dim
-  local windowed, windows = config.layers_of(c, "sliding_attention", function(i) return (i + 1) % 2 == 1 end), {}
-  for i, yes in ipairs(windowed) do windows[i] = yes and c.sliding_window or false end
-  return training.of({
-    name = "Gemma2",
-    layers = c.num_hidden_layers,
-    dim = c.hidden_size,
-    ffn = c.intermediate_size,
-    vocab = c.vocab_size,
-    heads = c.num_attention_heads,
-    kv_heads = c.num_key_value_heads or c.num_attention_heads,
-    width = width,
-    eps = c.rms_norm_eps,
-    tied = c.tie_word_embeddings,
+  local windows = config.windows(c, function(i) return (i + 1) % 2 == 1 end)
+  return training.of(training.described("Gemma2", c, {
     activation = config.one_of(c, "hidden_activation", { "gelu_pytorch_tanh", "gelu", "silu" }),
-    attention_dropout = c.attention_dropout,
-    rope = training.everywhere(c.num_hidden_layers, config.rope(c)),
     norm = "one_plus",
     norms = { before_attention = "input_layernorm", after_attention = "post_attention_layernorm", before_mlp = "pre_feedforward_layernorm", after_mlp = "post_feedforward_layernorm" },
     bias = { qkv = c.attention_bias, o = c.attention_bias },
@@ -36,5 +22,5 @@ return function(given)
     logits_softcap = c.final_logit_softcapping,
     embedding_multiplier = c.hidden_size ^ 0.5,
     window = windows,
-  }, o)
+  }), o)
 end

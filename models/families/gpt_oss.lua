@@ -5,35 +5,23 @@ local nn, config, training = require "nn", require "families.config", require "f
 
 return function(given)
   local o = training.with_experts()
-  local c = config.read(given, {
-    vocab_size = config.needed, hidden_size = config.needed, intermediate_size = config.needed, num_hidden_layers = config.needed, num_attention_heads = config.needed,
-    num_key_value_heads = 8, head_dim = 64, hidden_act = "silu", max_position_embeddings = 131072, rms_norm_eps = 1e-5, initial_context_length = config.number,
-    rope_theta = 150000.0, rope_scaling = config.any, rope_parameters = config.any, tie_word_embeddings = false, attention_bias = true, attention_dropout = 0.0,
-    sliding_window = 128, layer_types = config.any, num_local_experts = 128, num_experts_per_tok = 4, swiglu_limit = 7.0, swiglu_alpha = 1.702,
+  local c = config.decoder(given, {
+    num_key_value_heads = 8, head_dim = 64, max_position_embeddings = 131072, rms_norm_eps = 1e-5,
+    initial_context_length = config.number, rope_theta = 150000.0, attention_bias = true, sliding_window = 128,
+    layer_types = config.any, num_local_experts = 128, num_experts_per_tok = 4, swiglu_limit = 7.0,
+    swiglu_alpha = 1.702,
   }, "output_router_logits router_aux_loss_coef experts_per_token")
-  local windowed, windows = config.layers_of(c, "sliding_attention", function(i) return (i + 1) % 2 == 1 end), {}
-  for i, yes in ipairs(windowed) do windows[i] = yes and c.sliding_window or false end
+  local windows = config.windows(c, function(i) return (i + 1) % 2 == 1 end)
   config.one_of(c, "hidden_act", { "silu" })
-  return training.of({
-    name = "GptOss",
-    layers = c.num_hidden_layers,
-    dim = c.hidden_size,
-    ffn = c.intermediate_size,
-    vocab = c.vocab_size,
-    heads = c.num_attention_heads,
-    kv_heads = c.num_key_value_heads,
+  return training.of(training.described("GptOss", c, {
     width = c.head_dim,
-    eps = c.rms_norm_eps,
-    tied = c.tie_word_embeddings,
     bias = { qkv = c.attention_bias, o = c.attention_bias },
     sinks = true,
-    attention_dropout = c.attention_dropout,
-    rope = training.everywhere(c.num_hidden_layers, config.rope(c)),
     window = windows,
     experts = function()
       return { hidden = c.intermediate_size, experts = c.num_local_experts, top = c.num_experts_per_tok, score = "chosen", bias = true, interleaved = true, transposed = true,
                activation = function(gate, up) return nn.clamped_swiglu(gate, up, c.swiglu_limit, c.swiglu_alpha) end,
                names = { "gate_proj", "up_proj", "down_proj", gate = "router" } }
     end,
-  }, o)
+  }), o)
 end

@@ -1,7 +1,7 @@
 -- How a decoder is trained: the options that all of them have, their units, their loss and their optimizer.
--- Relies on: nn, optim, families/decoder.lua. Relied on by: the families, llama3.lua, qwen2.lua.
+-- Relies on: nn, optim, families/config.lua, families/decoder.lua. Relied on by: the families, llama3.lua, qwen2.lua.
 local nn, optim = require "nn", require "optim"
-local decoder = require "families.decoder"
+local config, decoder = require "families.config", require "families.decoder"
 local training = {}
 
 -- nn.options of these and of a model's own.
@@ -95,6 +95,17 @@ function training.everywhere(layers, x)
   local list = {}
   for i = 1, layers do list[i] = x end
   return list
+end
+
+-- What decoder.lua takes, of the fields of a config.json (config.decoder), and what a family has in their place or besides.
+function training.described(name, c, own)
+  own.name, own.layers, own.dim, own.ffn, own.vocab = name, c.num_hidden_layers, c.hidden_size, c.intermediate_size, c.vocab_size
+  own.heads, own.tied, own.attention_dropout = c.num_attention_heads, c.tie_word_embeddings, c.attention_dropout
+  own.kv_heads = own.kv_heads or c.num_key_value_heads or c.num_attention_heads
+  own.width, own.eps = own.width or c.head_dim or c.hidden_size // c.num_attention_heads, own.eps or c.rms_norm_eps
+  own.activation = own.activation or config.one_of(c, "hidden_act", { "silu", "gelu", "gelu_pytorch_tanh", "gelu_new", "relu" })
+  own.rope = own.rope or training.everywhere(c.num_hidden_layers, config.rope(c))
+  return own
 end
 
 return training

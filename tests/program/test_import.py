@@ -212,6 +212,7 @@ def test_refusals():
     with open(own, "w") as f:
         f.write("return 3\n")
     refused("own.lua is there already, and shardc import did not write it", folder_of(folder, model_type="llama"), own)
+    refused('hidden_act = "gelu": known are "silu"', folder_of(folder, model_type="mixtral", hidden_act="gelu"))
     gemma = dict(model_type="gemma3_text", head_dim=8, use_bidirectional_attention=True)
     refused("use_bidirectional_attention = true: this family is causal", folder_of(folder, **gemma))
     # without its models beside it
