@@ -48,7 +48,7 @@ static bool is_word(const char *name) {
 
 static void put_value(Writer *w, const cJSON *v, const char *name, int depth) {
     Str *s = w->out;
-    if (depth > DEEPEST) fail((Source){w->path, 0}, "'%s' is nested deeper than %d levels", name, DEEPEST);
+    if (depth > DEEPEST) fail((Source){w->path, 0}, "'%s' is nested deeper than %d levels; remove it", name, DEEPEST);
     if (cJSON_IsNull(v)) {
         str_add(s, "config.null");
         w->has_null = true;
@@ -58,7 +58,7 @@ static void put_value(Writer *w, const cJSON *v, const char *name, int depth) {
         put_string(s, v->valuestring);
     } else if (cJSON_IsNumber(v)) {
         double x = v->valuedouble;
-        if (!isfinite(x)) fail((Source){w->path, 0}, "'%s' is a number that no double holds", name);
+        if (!isfinite(x)) fail((Source){w->path, 0}, "'%s' is a number that no double holds; write a finite one", name);
         if (x == floor(x) && fabs(x) < 1e15)
             str_addf(s, "%.0f", x);
         else

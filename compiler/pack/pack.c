@@ -646,8 +646,9 @@ static void search_core(Packer *p, Layout *best, int64_t *bound, int64_t *line, 
     }
 }
 
-/* Search can win no more than what is above the bound: all its steps are for 1/WORTH_ALL of it and above, an eighth for
- * any. Half of the time of plans that end 0.01 to 0.3 % above it, and none of 129 recorded plans is larger. */
+/* Steps of search, by what it may win: all of them where the height is 1/WORTH_ALL above the bound or more, fewer
+ * below, at least an eighth. In plans that end 0.01 to 0.3 % above the bound this halves the time, and none of 129
+ * recorded plans is larger. */
 static int64_t steps_worth(int64_t height, int64_t bound, int64_t search) {
     double above = (double)(height - bound) / (double)max64(bound, 1);
     return (int64_t)((double)search * fmin(1, fmax(0.125, above * WORTH_ALL)));

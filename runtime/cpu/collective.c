@@ -92,11 +92,13 @@ static void sum(sc_rank *r, sc_stream s, sc_members m, const sc_tensor *x, uint8
         size_t from = (size_t)at * size, bytes = (size_t)n * size;
         for (int k = 0; k < m.n; k++) ask(r, s, m, k, x, from, bytes);
         for (int k = 0; k < m.n; k++) {
-            peers[k] = peer_bytes(r, m, k, x) + from;
-            if (!sc_is_far(r, m.first + k * m.step)) continue;
-            uint8_t *piece = sc_far_room(r, s) + (size_t)k * bytes;
-            take(r, s, m, k, x, from, bytes, piece);
-            peers[k] = piece;
+            if (!sc_is_far(r, m.first + k * m.step)) {
+                peers[k] = peer_bytes(r, m, k, x) + from;
+            } else {
+                uint8_t *piece = sc_far_room(r, s) + (size_t)k * bytes;
+                take(r, s, m, k, x, from, bytes, piece);
+                peers[k] = piece;
+            }
         }
         f(out, peers, m.n, n);
     }

@@ -64,17 +64,6 @@ void exporter_check(const Options *o) {
 
 /* ── what is in the file ─────────────────────────────────────────────────────────────────────────────────────────────
  */
-/* The adapter beside a parameter, or that it belongs to: *thin. -1: there is none. */
-static int adapter_of(const sc_build *b, int param, bool *thin) {
-    for (int i = 0; i < b->nadapters; i++) {
-        const sc_adapter_info *x = &b->adapters[i];
-        *thin = x->a == param || x->b == param;
-        if (*thin || x->weight == param) return i;
-    }
-    *thin = false;
-    return -1;
-}
-
 static const sc_stored_info *stored_of(const sc_build *b, int param) {
     for (int i = 0; i < b->nstored; i++)
         if (b->stored[i].param == param) return &b->stored[i];

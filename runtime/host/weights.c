@@ -561,11 +561,14 @@ static void tell_left(const Weights *w, const sc_param_info **left, int n) {
     free(names);
 }
 
-/* Is it one of an adapter's two matrices, which published weights do not have? */
-static bool is_adapter(const sc_build *b, int param) {
-    for (int i = 0; i < b->nadapters; i++)
-        if (b->adapters[i].a == param || b->adapters[i].b == param) return true;
-    return false;
+int adapter_of(const sc_build *b, int param, bool *thin) {
+    for (int i = 0; i < b->nadapters; i++) {
+        const sc_adapter_info *x = &b->adapters[i];
+        *thin = x->a == param || x->b == param;
+        if (*thin || x->weight == param) return i;
+    }
+    *thin = false;
+    return -1;
 }
 
 static void take_params(const Weights *w) {
@@ -575,9 +578,10 @@ static void take_params(const Weights *w) {
         const sc_param_info *p = &w->b->params[i];
         Entry *e = find(w, p->path);
         buffers += !e && p->buffer;
-        bool adapter = !e && is_adapter(w->b, i);
-        adapters += adapter;
-        if (!e && !p->buffer && !adapter) left[n++] = p;
+        bool thin; /* published weights have no adapters */
+        adapter_of(w->b, i, &thin);
+        adapters += !e && thin;
+        if (!e && !p->buffer && !thin) left[n++] = p;
         if (!e) continue;
         check_shape(w, e, p);
         check_dtype(w, e, p);

@@ -10,15 +10,10 @@ local function walk(m, path, seen, visit, leaf)
   if seen[m] then return end
   seen[m] = true
   visit(m, path)
-  local keys = {}
   for key, field in pairs(m) do
-    if is_module(field) or is_tensor(field) then keys[#keys + 1] = key end
-  end
-  table.sort(keys, function(a, b) return (tonumber(a) or 0) < (tonumber(b) or 0) or (type(a) == type(b) and a < b) end)
-  for _, key in ipairs(keys) do
     local name = math.type(key) == "integer" and tostring(key - 1) or key
     local inner = path == "" and name or path .. "." .. name
-    if is_module(m[key]) then walk(m[key], inner, seen, visit, leaf) else leaf(m[key], inner) end
+    if is_module(field) then walk(field, inner, seen, visit, leaf) elseif is_tensor(field) then leaf(field, inner) end
   end
 end
 
@@ -33,7 +28,7 @@ local function patterns(what, name, list)
   return list
 end
 
--- Which of the patterns match path; notes in `used` which ever did.
+-- Whether one of the patterns matches the path. `used` collects the patterns that did.
 local function matches(list, path, used)
   local any = false
   for _, pattern in ipairs(list) do
