@@ -55,11 +55,14 @@ static const Row rows[] = {
     {.doc = "Data"},
     {"data", "FILE...",
      "Token files (llm.c's and LLM.Q's .bin, .npy of integers, Megatron's .bin with its .idx, or raw uint16/uint32) or "
-     "quoted patterns; - reads records from standard input: "
-     "one record is one global microbatch, each input in declared order, raw little-endian, its first dimension the "
+     "quoted patterns; or arrays of the model's inputs, of which a sample is a row of each: INPUT=FILE.npy for each "
+     "input, "
+     "or .npz and safetensors files that have an array of each input's name; - reads records from standard input: one "
+     "record is one global microbatch, each input in declared order, raw little-endian, its first dimension the "
      "world's. With --resume, the records that the saved run has seen are skipped: feed the same stream from its start",
      SETS(NAMES, data)},
-    {"val-data", "FILE...", "Token files to validate on", SETS(NAMES, val_data)},
+    {"records", "FILE...", "The same as --data: INPUT=FILE.npy ..., .npz or safetensors", SETS(NAMES, data)},
+    {"val-data", "FILE...", "What to validate on: token files, or arrays as for --data", SETS(NAMES, val_data)},
     {"data-dtype", "uint16|uint32",
      "Tokens of files that do not say it themselves (default: taken from the file's name, if it contains uint16 or "
      "uint32)",

@@ -315,6 +315,7 @@ void token_set_close(TokenSet *s) {
 
 uint64_t token_set_left(const TokenSet *s) {
     uint64_t left = 0;
+    if (s->arrays) return 0;
     for (const TokenFile *f = s->files; f < s->files + s->n; f++)
         left += f->tokens - (f->windows ? (uint64_t)((f->windows - 1) * s->stride + s->span) : 0);
     return left;

@@ -17,6 +17,8 @@ typedef struct {
     int64_t row;                /* tokens of a row, where it is an array of several rows; 0: it is not */
     uint64_t device, inode;
     int64_t first, windows; /* windows of this file are first .. first + windows - 1 of the set */
+    int input;              /* of an array: the model's input whose rows it holds; its windows are rows */
+    char kind;              /* ... and its elements: 'i', 'u', 'f' or 'b' as numpy has them, 'B' for bf16 */
 } TokenFile;
 
 typedef struct {
@@ -24,6 +26,7 @@ typedef struct {
     int n;
     uint64_t tokens;
     bool told_rows, told_width;
+    bool arrays;                   /* the files are arrays of inputs (arrays.h), and a window is a row of each */
     int64_t span, stride, windows; /* a window is `span` tokens; the next one begins `stride` later */
 } TokenSet;
 

@@ -1,7 +1,8 @@
 /* Inputs of a microbatch. Global sample ((step × A + micro) × ranks + place) × batch + row goes to that row of the
  * rank at that place on the axis of samples: every world size with the same global batch sees the same samples in the
- * same step, and no two ranks share one. Relies on: data (windows, order), records. Relied on by: train. */
+ * same step, and no two ranks share one. Relies on: data (windows, order), arrays, records. Relied on by: train. */
 #include "loader.h"
+#include "arrays.h"
 #include "die.h"
 #include "dtype.h"
 #include <stdlib.h>
@@ -79,6 +80,9 @@ void loader_free(Loader *l) {
 static void fill_row(Loader *l, int64_t row, int64_t window) {
     const TokenFile *file;
     uint64_t at;
+    for (int i = 0; l->set->arrays && i < l->b->ninputs; i++)
+        if (!l->b->inputs[i].sample_only) arrays_row(l->set, l->b, i, window, l->layout.limit, l->staging[i], row);
+    if (l->set->arrays) return;
     token_window(l->set, window, l->window, &file, &at);
     for (int i = 0; i < l->b->ninputs; i++) {
         const sc_input_info *in = &l->b->inputs[i];
@@ -111,7 +115,7 @@ int64_t loader_count(const Loader *l, const sc_count_info *c, int64_t rows) {
 }
 
 bool loader_counts_all(const Loader *l, const sc_count_info *c) {
-    return l->set && c->ignore < 0;
+    return l->set && !l->set->arrays && c->ignore < 0;
 }
 
 void loader_upload(const Loader *l, sc_rank *r) {

@@ -85,10 +85,20 @@ static bool fill(Records *q, const sc_rank *r, uint8_t *dst) {
     return true;
 }
 
+bool input_takes(const sc_build *b, int input, int64_t limit, int64_t x, int64_t *bound) {
+    const sc_input_info *in = &b->inputs[input];
+    bool tokens = in->from && strcmp(in->from, "tokens") == 0;
+    *bound = in->limit || !tokens ? in->limit : limit;
+    if (!host_dtype_integer(in->dtype) || *bound <= 0 || (x >= 0 && x < *bound)) return true;
+    for (const sc_count_info *c = b->counts; c < b->counts + b->ncounts; c++)
+        if (c->input == input && c->ignore == x) return true;
+    return false;
+}
+
 static void check_input(const Records *q, int input, const uint8_t *p) {
     const sc_input_info *in = &q->b->inputs[input];
     sc_dtype dtype = input_record_dtype(in);
-    int64_t n = q->part[input] * q->ranks / sc_size(dtype);
+    int64_t n = q->part[input] * q->ranks / sc_size(dtype), bound;
     if (host_dtype_float(dtype)) {
         for (int64_t i = 0; i < n; i++)
             if (isnan(host_get(dtype, p, i)))
@@ -97,18 +107,12 @@ static void check_input(const Records *q, int input, const uint8_t *p) {
                     (long long)q->count + 1, (long long)i, in->name);
         return;
     }
-    bool tokens = in->from && strcmp(in->from, "tokens") == 0;
-    int64_t limit = in->limit || !tokens ? in->limit : q->limit;
-    if (!host_dtype_integer(in->dtype) || limit <= 0) return;
     for (int64_t i = 0; i < n; i++) {
         int64_t x = host_get_int(in->dtype, p, i);
-        bool good = x >= 0 && x < limit;
-        for (const sc_count_info *c = q->b->counts; !good && c < q->b->counts + q->b->ncounts; c++)
-            good = c->input == input && c->ignore == x;
-        if (!good)
+        if (!input_takes(q->b, input, q->limit, x, &bound))
             die("record %lld on standard input: element %lld (from 0) of '%s' is %lld, outside 0..%lld: is the order "
                 "of inputs the declared one, and the type %s?",
-                (long long)q->count + 1, (long long)i, in->name, (long long)x, (long long)limit - 1,
+                (long long)q->count + 1, (long long)i, in->name, (long long)x, (long long)bound - 1,
                 host_dtype_name(in->dtype));
     }
 }

@@ -17,6 +17,9 @@ void records_skip(Records *q, int64_t samples, int64_t batch); /* of a resumed r
 typedef enum { RECORDS_READ, RECORDS_ENDED, RECORDS_CUT_SHORT } RecordsStep;
 RecordsStep records_step(Records *q, sc_rank *r, int64_t step);
 sc_dtype input_record_dtype(const sc_input_info *in); /* as it stands in records */
+/* Whether an integer input takes x: below its limit, or `limit` where it comes from tokens and has none of its own; or
+ * what a loss ignores. *bound: the limit that holds, 0: none. */
+bool input_takes(const sc_build *b, int input, int64_t limit, int64_t x, int64_t *bound);
 void records_take(const Records *q, int place, int64_t micro, int input, void *dst);
 int64_t records_bytes(const Records *q);
 

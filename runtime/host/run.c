@@ -3,6 +3,7 @@
  * Relies on: args, loader, checkpoint, weights, sample, log, report; jansson (its memory); target (sc_launch).
  * Relied on by: main. */
 #include "run.h"
+#include "arrays.h"
 #include "die.h"
 #include "log.h"
 #include "report.h"
@@ -29,12 +30,15 @@ int program_named(const sc_build *b, const char *name) {
 /* ── data ────────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 static TokenSet open_tokens(const Run *run, const Layout *l, const char *option, const Names *names) {
+    if (arrays_named(run->b, option, names->at, names->n))
+        return arrays_open(run->b, option, names->at, names->n, l->batch);
     if (l->not_token && run->o.records)
         die("%s: a model that is fed records (--data -) cannot be validated on token files: leave out %s", names->at[0],
             option);
     if (l->not_token)
-        die("%s: input '%s' does not come from tokens (from = \"tokens\"); this model is fed records: --data -",
-            names->at[0], l->not_token);
+        die("%s: input '%s' does not come from tokens (from = \"tokens\"); give arrays of its inputs, %s %s=FILE.npy, "
+            "or records (--data -)",
+            names->at[0], l->not_token, option, l->not_token);
     if (!l->span) die("%s: this model has no inputs", names->at[0]);
     TokenSet s = token_set_open(option, names->at, names->n, run->o.data_width, l->span, l->stride);
     if (!sc_first()) return s; /* the other processes come here after that */
@@ -52,6 +56,11 @@ static TokenSet open_tokens(const Run *run, const Layout *l, const char *option,
 static void check_enough(const TokenSet *s, const Layout *l, const char *option, int64_t need_windows,
                          const char *what) {
     if (s->windows >= need_windows) return;
+    if (s->arrays)
+        die("%s: the arrays have %" PRId64 " sample%s, but %s takes %" PRId64
+            ": give more data, or build with a smaller "
+            "batch",
+            option, s->windows, s->windows == 1 ? "" : "s", what, need_windows);
     die("%s (%d file%s): %" PRIu64 " tokens make %" PRId64 " windows of %" PRId64 ", but %s takes %" PRId64
         ": give more data, or build with a smaller batch or sequence",
         option, s->n, s->n == 1 ? "" : "s", s->tokens, s->windows, l->span, what, need_windows);

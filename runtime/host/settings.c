@@ -221,6 +221,9 @@ static char *set_text(const json_t *set) {
     size_t n = json_array_size(files);
     const char *first = text_of(json_array_get(files, 0), "name");
     if (!n) return need_text("records from standard input");
+    if (!count_in(set, "span"))
+        return need_text("%zu array%s (%s%s), %" PRId64 " samples", n, n == 1 ? "" : "s", first ? first : "?",
+                         n == 1 ? "" : ", ...", count_in(set, "windows"));
     return need_text("%zu file%s (%s%s), %" PRId64 " windows of %" PRId64 " tokens", n, n == 1 ? "" : "s",
                      first ? first : "?", n == 1 ? "" : ", ...", count_in(set, "windows"), count_in(set, "span"));
 }

@@ -265,8 +265,8 @@ static void evaluate_weights(Trainer *t) {
     if (t->rank != 0) return;
     bar_clear(&t->bar);
     if (t->run->val_windows < t->run->val.windows) snprintf(of, sizeof of, "the first %s of ", grouped(windows, a));
-    printf("step %" PRId64 "  val_loss %.6g  (%s%s window%s)\n", t->done, loss, of,
-           grouped((double)t->run->val.windows, b), t->run->val.windows == 1 ? "" : "s");
+    printf("step %" PRId64 "  val_loss %.6g  (%s%s %s%s)\n", t->done, loss, of, grouped((double)t->run->val.windows, b),
+           t->run->val.arrays ? "sample" : "window", t->run->val.windows == 1 ? "" : "s");
     printed();
     log_begin(&t->log, t->done);
     log_number(&t->log, "val_loss", loss);
@@ -380,10 +380,15 @@ static void print_record(const Trainer *t) {
     printf("\n");
 }
 
-/* "1 file, 1,000 tokens, 62 windows of 17, 7 tokens at files' ends left out". */
+/* "1 file, 1,000 tokens, 62 windows of 17, 7 tokens at files' ends left out", or "2 arrays, 500 samples". */
 static void print_tokens(const TokenSet *s) {
     char a[32], b[32], c[32];
     uint64_t left = token_set_left(s);
+    if (s->arrays) {
+        printf("%d array%s, %s sample%s", s->n, s->n == 1 ? "" : "s", grouped((double)s->windows, b),
+               s->windows == 1 ? "" : "s");
+        return;
+    }
     printf("%d file%s, %s tokens, %s window%s of %" PRId64, s->n, s->n == 1 ? "" : "s", grouped((double)s->tokens, a),
            grouped((double)s->windows, b), s->windows == 1 ? "" : "s", s->span);
     if (left) printf(", %s token%s at files' ends left out", grouped((double)left, c), left == 1 ? "" : "s");
@@ -423,7 +428,7 @@ static void print_beginning(const Trainer *t) {
         printf("validate ");
         print_tokens(&t->run->val);
         if (t->run->val_windows == t->run->val.windows)
-            printf("; all windows are taken\n");
+            printf("; all %s are taken\n", t->run->val.arrays ? "samples" : "windows");
         else
             printf("; the first %s are taken\n", grouped((double)t->run->val_windows, a));
     }
