@@ -27,10 +27,10 @@ HOSTLIBS := -l:libjansson.a -l:libz.a -lm -lpthread
 RUNLIBS  := $(BLASLIB) $(BLASWRAP:%=-Wl,--wrap=%) $(HOSTLIBS)
 
 COMPILER_SRC := $(filter-out compiler/main.c,$(wildcard compiler/*.c compiler/*/*.c compiler/*/*/*.c))
-PAGE_SRC     := $(wildcard runtime/page/*.c)
-HOST_SRC     := $(wildcard runtime/host/*.c) $(PAGE_SRC)
+SHARED_SRC     := $(wildcard runtime/page/*.c runtime/text/*.c)
+HOST_SRC     := $(wildcard runtime/host/*.c) $(SHARED_SRC)
 CPU_SRC      := $(wildcard runtime/common/*.c runtime/cpu/*.c)
-COMPILER_OBJ := $(COMPILER_SRC:%.c=$(B)/%.o) $(PAGE_SRC:%.c=$(B)/%.o)
+COMPILER_OBJ := $(COMPILER_SRC:%.c=$(B)/%.o) $(SHARED_SRC:%.c=$(B)/%.o)
 HOST_OBJ     := $(HOST_SRC:%.c=$(B)/%.o)
 CPU_OBJ      := $(CPU_SRC:%.c=$(B)/%.o)
 EMBEDDED     := $(wildcard compiler/lua/*.lua compiler/lua/*/*.lua compiler/devices/*.lua)
@@ -58,6 +58,7 @@ $(B)/compiler/base/version.o: $(B)/compiler/commit
 $(B)/compiler/base/version.o: CPPF += $(if $(COMMIT),-DSHARDC_COMMIT='" (commit $(COMMIT))"')
 $(addprefix $(B)/compiler/report/,page.o page_blocks.o diff_page.o): $(wildcard compiler/report/page/*)
 $(addprefix $(B)/runtime/page/,run_page.o toolkit.o): $(wildcard runtime/page/*)
+$(B)/runtime/text/helper.o: runtime/text/helper.py
 
 $(B)/libshardc.a: $(COMPILER_OBJ)
 	@rm -f $@ && ar qcs $@ $^

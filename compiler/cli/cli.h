@@ -26,6 +26,9 @@ struct Options {
     int world, nodes, redzone;              /* world, nodes: 0 until given */
     int document_length;                    /* of attention's documents; 0: as the model says */
     int separator;                          /* data: a token between texts, or -1 */
+    const char *tokenizer, *chat_template;  /* data: a tokenizer.json or its folder; a file, "none", or NULL */
+    bool chat, pairs, no_pack, drop_long;   /* data: what lines are, how rows are filled */
+    int seq;                                /* data: tokens of a row */
     const char *as, *key;       /* data: bytes, text or jsonl, NULL: as the file says; JSON's member with the text */
     double delay_us[N_STREAMS]; /* of collectives, by stream */
     bool delayed;
@@ -56,6 +59,7 @@ int command_diff(Arena *a, const Options *o);
 int command_report(Arena *a, const Options *o);
 int command_verify(Arena *a, const Options *o);
 int command_data(Arena *a, const Options *o);
+void cli_data_chat(Arena *a, const Options *o); /* of --chat and --pairs; the inputs are there */
 int command_import(Arena *a, const Options *o);
 int command_calibrate(Arena *a, const Options *o);
 int command_pack(Arena *a, const Options *o);

@@ -237,7 +237,8 @@ static const Option options[] = {
      .take = take_text, TO(out)},
     {IMPORT, 'o', "output", "FILE.lua", 1, "The Lua file; the folder's name and .lua, here, unless given",
      .take = take_text, TO(out)},
-    {DATA, 'o', "output", "FILE", 1, "Where the tokens go; only tokens are replaced", .take = take_text, TO(out)},
+    {DATA, 'o', "output", "FILE", 1,
+     "Where the tokens go, or the rows of --chat (.safetensors); nothing else is replaced", .take = take_text, TO(out)},
     {PACK, 0, "capacity", "BYTES", 3,
      "Exit 1 where the buffers do not fit in so many; without it, as few as can be found", .take = take_large,
      TO(capacity), RANGE(0, 1ll << 60)},
@@ -317,6 +318,31 @@ static const Option options[] = {
      TO(as), WORDS("bytes", "text", "jsonl")},
     {DATA, 0, "key", "NAME", 1, "The member that holds the text in an object of JSON lines (default: text)",
      .take = take_text, TO(key)},
+    {DATA, 0, "tokenizer", "PATH", 2,
+     "Tokens of this tokenizer: a tokenizer.json of Hugging Face, or the folder that it is in. A text is ended by the "
+     "tokenizer's end of text. Needs Python with the package tokenizers (that of SHARDC_PYTHON, else python3)",
+     .take = take_text, TO(tokenizer)},
+    {DATA, 0, "chat", NULL, 2,
+     "Each line is a conversation: {\"messages\": [{\"role\", \"content\"}, ...]}, or a prompt with its answer (prompt "
+     "and "
+     "completion, question and answer, instruction and output). Writes rows of tokens, targets (-100 where nothing is "
+     "to "
+     "be predicted: all but the assistant's messages) and documents, which a model with --set data=chat reads",
+     .take = take_flag, TO(chat)},
+    {DATA, 0, "pairs", NULL, 2,
+     "Each line has an answer that was preferred to another: chosen, rejected and, unless these begin with it, the "
+     "prompt. "
+     "Writes rows of ids and targets for both answers, which models/preferences.lua reads",
+     .take = take_flag, TO(pairs)},
+    {DATA, 0, "chat-template", "FILE|none", 2,
+     "The chat template (Jinja) in place of the tokenizer's; none: prompt and answer follow each other as they are",
+     .take = take_text, TO(chat_template)},
+    {DATA, 0, "seq", "N", 2, "Tokens of a row, the model's seq; 2048 unless given", .take = take_number, TO(seq),
+     RANGE(2, 1 << 24)},
+    {DATA, 0, "no-pack", NULL, 2, "A conversation a row, filled up; otherwise several share a row where they fit",
+     .take = take_flag, TO(no_pack)},
+    {DATA, 0, "drop-long", NULL, 2, "Leave out conversations that are longer than a row; otherwise they are cut off",
+     .take = take_flag, TO(drop_long)},
     {CALIBRATE, 0, "table", "FILE", 3, "Write the algorithms of matrix products to FILE", .take = take_text, TO(table)},
     {CALIBRATE, 0, "tasks", "FILE", 3, "Time the kernels of this list too, and choose algorithms for its products",
      .take = take_text, TO(tasks)},
@@ -400,6 +426,7 @@ const Options *command_line_read(Arena *a, const Command *c, int argc, char **ar
     Parse *p = NEW(a, Parse);
     *p = (Parse){.command = c,
                  .o = {.separator = -1,
+                       .seq = 2048,
                        .key = "text",
                        .capacity = -1,
                        .effort_millions = 4000,

@@ -1,15 +1,17 @@
-/* `shardc data`: text becomes byte-level tokens in llm.c's .bin format (256 int32: 20240520, 1, count; then uint16
- * each). Relies on: base, jsonl.h, schema/formats.h. Relied on by: main.c; runtime/host reads what this writes. */
+/* `shardc data`: text becomes tokens, byte-level ones or those of a tokenizer, in llm.c's .bin format (256 int32:
+ * 20240520, 1, count, then uint16 each; or 20240801, 7, count, then uint32). Relies on: base, jsonl.h,
+ * schema/formats.h, runtime/text/helper.h. Relied on by: main.c; runtime/host reads what this writes. */
 #include "../plan/figures.h"
 #include "cli.h"
 #include "jsonl.h"
 #include "schema/formats.h"
+#include "text/helper.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 
-enum { MAGIC = 20240520, HEADER = 256, CHUNK = 1 << 16 };
+enum { MAGIC = 20240520, MAGIC_WIDE = 20240801, VERSION_WIDE = 7, HEADER = 256, CHUNK = 1 << 16 };
 
 /* A name of an input comes easily behind -o where a pattern stands for many. */
 static void keep_others(const char *out) {
@@ -18,7 +20,8 @@ static void keep_others(const char *out) {
     if (stat(out, &st) || !S_ISREG(st.st_mode) || !st.st_size) return;
     FILE *f = fopen(out, "rb");
     if (!f) fail(NOWHERE, "cannot read %s, which is there already: %s", out, strerror(errno));
-    bool tokens = fread(h, 1, sizeof h, f) == sizeof h && (h[0] | h[1] << 8 | h[2] << 16 | h[3] << 24) == MAGIC;
+    int magic = fread(h, 1, sizeof h, f) == sizeof h ? h[0] | h[1] << 8 | h[2] << 16 | h[3] << 24 : 0;
+    bool tokens = magic == MAGIC || magic == MAGIC_WIDE;
     fclose(f);
     if (!tokens)
         fail(NOWHERE, "%s is there already, and holds no tokens: it stays as it is; give another name with -o", out);
@@ -155,15 +158,66 @@ static void put_file(Tokens *to, const char *path, const Options *o) {
     free(r.bytes);
 }
 
-static void put_header(FILE *f, int64_t tokens) {
+static void put_header(FILE *f, int64_t tokens, bool wide) {
     unsigned char h[HEADER * 4] = {0};
-    const uint32_t words[3] = {MAGIC, 1, (uint32_t)tokens};
+    const uint32_t words[3] = {wide ? MAGIC_WIDE : MAGIC, wide ? VERSION_WIDE : 1, (uint32_t)tokens};
     for (int i = 0; i < 12; i++) h[i] = (unsigned char)(words[i / 4] >> 8 * (i % 4));
     fwrite(h, 1, sizeof h, f);
 }
 
-int command_data(Arena *a, const Options *o) {
+/* Tokens of a tokenizer; a text is ended by its end of text. Returns whether they are uint32. */
+static bool put_tokenized(Arena *a, Tokens *to, const Options *o) {
+    VEC(const char *) args = {0};
+    sc_text t;
+    int rc;
+    push(&args, a, "texts");
+    push(&args, a, o->tokenizer);
+    push(&args, a, o->key);
+    push(&args, a, o->as ? o->as : "");
+    for (int i = 0; i < o->inputs.n; i++) push(&args, a, o->inputs.at[i]);
+    push(&args, a, NULL);
+    if (!sc_text_start(&t, args.at)) {
+        sc_text_end(&t);
+        fail(NOWHERE, "%s", t.error);
+    }
+    bool wide = t.vocabulary > UINT16_MAX + 1;
+    put_header(to->f, 0, wide);
+    while ((rc = sc_text_next(&t)) > 0) {
+        check_room(to, t.n);
+        to->tokens += t.n;
+        to->texts++;
+        for (int64_t i = 0; i < t.n; i++) {
+            const unsigned char x[4] = {(unsigned char)t.ids[i], (unsigned char)(t.ids[i] >> 8),
+                                        (unsigned char)(t.ids[i] >> 16), (unsigned char)(t.ids[i] >> 24)};
+            fwrite(x, 1, wide ? 4 : 2, to->f);
+        }
+    }
+    if (rc < 0) fail(t.file >= 0 ? (Source){o->inputs.at[t.file], t.line} : NOWHERE, "%s", t.error);
+    if (sc_text_end(&t)) fail(NOWHERE, "the Python in which the tokenizer works has failed; what it printed says why");
+    if (t.end == SC_TEXT_NONE)
+        remark(NOWHERE, "no token stands between texts: nothing beside the tokenizer names an end of text (eos_token)");
+    return wide;
+}
+
+static void check_usage(const Options *o) {
+    bool rows = o->chat || o->pairs;
     if (!o->out) fail_usage("data wants the name of its output: shardc data FILE... -o train.bin");
+    if (o->chat && o->pairs) fail_usage("--chat and --pairs: lines are one or the other; make a file of each");
+    if (rows && !o->tokenizer)
+        fail_usage("--%s needs --tokenizer PATH: the tokenizer.json of the model, or its folder",
+                   o->chat ? "chat" : "pairs");
+    if (!rows && (o->chat_template || o->no_pack || o->drop_long))
+        fail_usage("--%s belongs to --chat and --pairs", o->chat_template ? "chat-template"
+                                                         : o->no_pack     ? "no-pack"
+                                                                          : "drop-long");
+    if (o->tokenizer && o->separator >= 0)
+        fail_usage("--separator: texts are ended by the tokenizer's own end of text; leave it out");
+    if (o->tokenizer && o->as && !strcmp(o->as, "bytes"))
+        fail_usage("--as bytes: a tokenizer reads text; leave it or --tokenizer out");
+}
+
+int command_data(Arena *a, const Options *o) {
+    check_usage(o);
     for (int i = 0; i < o->inputs.n; i++) {
         const char *path = o->inputs.at[i];
         struct stat in;
@@ -173,24 +227,32 @@ int command_data(Arena *a, const Options *o) {
         input_add(path);
     }
     input_keep(o->out);
+    if (o->chat || o->pairs) {
+        cli_data_chat(a, o);
+        return 0;
+    }
     keep_others(o->out);
     OutFile out = out_open(a, o->out);
     if (!out.temp)
         fail(NOWHERE, "cannot write %s: the count of tokens goes to its beginning, so it must be a regular file",
              o->out);
     Tokens to = {.f = out.f, .separator = o->separator};
-    put_header(out.f, 0);
-    for (int i = 0; i < o->inputs.n; i++) put_file(&to, o->inputs.at[i], o);
+    bool wide = o->tokenizer && put_tokenized(a, &to, o);
+    if (!o->tokenizer) put_header(out.f, 0, false);
+    for (int i = 0; i < o->inputs.n && !o->tokenizer; i++) put_file(&to, o->inputs.at[i], o);
     if (!to.tokens)
         fail(NOWHERE, "no tokens to write: %s is empty", o->inputs.n == 1 ? o->inputs.at[0] : "every file given");
     if (fseeko(out.f, 0, SEEK_SET)) fail(NOWHERE, "cannot write %s: %s", o->out, strerror(errno));
-    put_header(out.f, to.tokens);
+    put_header(out.f, to.tokens, wide);
     out_commit(&out);
-    if (to.texts > 1 && to.separator < 0)
+    if (to.texts > 1 && to.separator < 0 && !o->tokenizer)
         remark(NOWHERE, "no token stands between the texts of JSON lines: --separator TOKEN puts one there");
     printf("%s: %s tokens from %d file%s", o->out, figure_grouped(a, (double)to.tokens), o->inputs.n,
            o->inputs.n == 1 ? "" : "s");
-    if (to.texts) printf(", %s text%s of JSON lines", figure_grouped(a, (double)to.texts), to.texts == 1 ? "" : "s");
-    printf(", a byte each\n");
+    if (o->tokenizer)
+        printf(", %s text%s", figure_grouped(a, (double)to.texts), to.texts == 1 ? "" : "s");
+    else if (to.texts)
+        printf(", %s text%s of JSON lines", figure_grouped(a, (double)to.texts), to.texts == 1 ? "" : "s");
+    printf(o->tokenizer ? ", of %s\n" : ", a byte each\n", o->tokenizer);
     return 0;
 }

@@ -40,7 +40,7 @@ local function Attention(c, i)
     m.q_norm, m.k_norm = Norm(c, whole and sizes[1] or c.width), Norm(c, whole and sizes[2] or c.width)
   end
   local rope, window = c.rope[i], c.window and c.window[i]
-  function m:forward(x)
+  function m:forward(x, documents)
     local batch, seq = x:size(0), x:size(1)
     local function placed(y, heads, norm)
       if norm and c.qk_norm == "whole" then y = norm(y) end
@@ -53,7 +53,7 @@ local function Attention(c, i)
     q = placed(q, c.heads, c.qk_norm and self.q_norm)
     k = placed(k or self.k_proj(x), c.kv_heads, c.qk_norm and self.k_norm)
     v = (v or self.v_proj(x)):reshape(batch, seq, c.kv_heads, c.width)
-    local y = nn.attention { q = q, k = k, v = v, causal = true, dropout = c.attention_dropout or 0, scale = c.scale,
+    local y = nn.attention { q = q, k = k, v = v, causal = true, documents = documents, dropout = c.attention_dropout or 0, scale = c.scale,
                              softcap = c.attention_softcap, sinks = self.sinks or nil, window = window and { window - 1, 0 } or nil }
     return self.o_proj(y:reshape(batch, seq, c.heads * c.width))
   end
@@ -74,7 +74,7 @@ local function LatentAttention(c, i)
   end
   m.kv_a_proj_with_mqa, m.kv_a_layernorm = Linear(c.dim, l.keys + l.turned, bias.qkv), nn.RMSNorm(l.keys, { eps = 1e-6 })
   m.kv_b_proj, m.o_proj = Linear(l.keys, c.heads * (l.plain + l.values)), Linear(c.heads * l.values, c.dim, bias.o)
-  function m:forward(x)
+  function m:forward(x, documents)
     local batch, seq = x:size(0), x:size(1)
     local q = l.queries and self.q_b_proj(self.q_a_layernorm(self.q_a_proj(x))) or self.q_proj(x)
     local q_plain, q_turned = nn.split(q:reshape(batch, seq, c.heads, width), { l.plain, l.turned }, -1)
@@ -82,7 +82,7 @@ local function LatentAttention(c, i)
     local k_plain, v = nn.split(self.kv_b_proj(self.kv_a_layernorm(latent)):reshape(batch, seq, c.heads, l.plain + l.values), { l.plain, l.values }, -1)
     k_turned = nn.expand(nn.rope(k_turned:reshape(batch, seq, 1, l.turned), c.rope[i]), { batch, seq, c.heads, l.turned })
     local y = nn.attention { q = nn.concat({ q_plain, nn.rope(q_turned, c.rope[i]) }, -1), k = nn.concat({ k_plain, k_turned }, -1), v = v, causal = true,
-                             dropout = c.attention_dropout or 0, scale = c.scale }
+                             documents = documents, dropout = c.attention_dropout or 0, scale = c.scale }
     return self.o_proj(y:reshape(batch, seq, c.heads * l.values))
   end
   return m
@@ -129,14 +129,14 @@ local function Block(c, i)
     y = nn.dropout(y, c.dropout or 0)
     return x + (c.residual_multiplier and y * c.residual_multiplier or y)
   end
-  function m:forward(x)
-    x = added(x, normed(self, "after_attention", self.self_attn(normed(self, "before_attention", x))))
+  function m:forward(x, documents)
+    x = added(x, normed(self, "after_attention", self.self_attn(normed(self, "before_attention", x), documents)))
     local y, scores, counts = self[mlp](normed(self, "before_mlp", x))
     return added(x, normed(self, "after_mlp", y)), scores and nn.balance_loss(scores, counts)
   end
-  function m:parallel(x)                                   -- both read what one norm makes
+  function m:parallel(x, documents)                                   -- both read what one norm makes
     local y = normed(self, "before_attention", x)
-    return x + self.self_attn(y) + self[mlp](y)
+    return x + self.self_attn(y, documents) + self[mlp](y)
   end
   if c.parallel then m.forward = m.parallel end
   return m
@@ -148,13 +148,13 @@ local function Body(c)
   m.layers = nn.list {}
   for i = 1, c.layers do m.layers[i] = Block(c, i) end
   m.norm = Norm(c, c.dim)
-  function m:forward(tokens)
+  function m:forward(tokens, documents)
     local x = self.embed_tokens(tokens)
     if c.embedding_multiplier then x = x * c.embedding_multiplier end
     local balance
     for _, block in ipairs(self.layers) do
       local one
-      x, one = block(x)
+      x, one = block(x, documents)
       balance = balance and one and balance + one or balance or one
     end
     return self.norm(x), balance
@@ -163,18 +163,18 @@ local function Body(c)
 end
 
 -- The decoder with its head. m:hidden(tokens): what the head reads, and the sum of layers' balance losses where there are
--- experts; m(tokens): logits, and that sum.
+-- experts; m(tokens): logits, and that sum. documents: numbers of what tokens belong to, which attention stays inside, or nil.
 return function(c)
   local m = nn.module(c.name .. "ForCausalLM")
   m.model = Body(c)
   m.lm_head = Linear(c.dim, c.vocab)
   if c.tied then m.lm_head.weight = m.model.embed_tokens.weight end
-  function m:hidden(tokens)
-    local x, balance = self.model(tokens)
+  function m:hidden(tokens, documents)
+    local x, balance = self.model(tokens, documents)
     return c.logits_multiplier and x * c.logits_multiplier or x, balance
   end
-  function m:forward(tokens)
-    local x, balance = self:hidden(tokens)
+  function m:forward(tokens, documents)
+    local x, balance = self:hidden(tokens, documents)
     local logits = self.lm_head(x)
     return c.logits_softcap and nn.tanh(logits / c.logits_softcap) * c.logits_softcap or logits, balance
   end

@@ -12,6 +12,7 @@ function training.options(own)
     optimizer = nn.choice("adamw", "muon"), moments = nn.choice("fp32", "bf16"), recompute = nn.choice("none", "selective", "full"),
     offload = nn.choice("none", "activations", "state"),
     reshard = true, prefetch = 1, head = nn.choice("whole", "chunks"), -- chunks: all logits are never in memory at once
+    data = nn.choice("tokens", "chat"),                    -- chat: rows of `shardc data --chat`
     lora = 0, lora_alpha = nn.optional "number", lora_match = "*_proj", -- rank of nn.lora, 0: all parameters are trained
   }
   for name, value in pairs(own or {}) do o[name] = value end
@@ -63,19 +64,25 @@ function training.of(c, o)
     return optim.Muon { lr = o.lr, adjust_lr_fn = "match_rms_adamw", moment_dtype = o.moments, groups = groups, others = others }
   end
 
+  local batch = {
+    tokens  = nn.input("int32", { o.batch, o.seq }, { from = "tokens" }),
+    targets = nn.input("int32", { o.batch, o.seq }, { from = "tokens", shift = 1 }),
+  }
+  if o.data == "chat" then                                 -- targets are -100 where nothing is to be predicted
+    for _, name in ipairs { "tokens", "targets", "documents" } do batch[name] = nn.input("int32", { o.batch, o.seq }) end
+  end
+
   return nn.training {
     model = model,
-    batch = {
-      tokens  = nn.input("int32", { o.batch, o.seq }, { from = "tokens" }),
-      targets = nn.input("int32", { o.batch, o.seq }, { from = "tokens", shift = 1 }),
-    },
+    batch = batch,
     loss = function(m, b)
       local loss, x, balance
+      local documents = batch.documents and b.documents
       if o.head == "chunks" then
-        x, balance = m:hidden(b.tokens)
+        x, balance = m:hidden(b.tokens, documents)
         loss = nn.linear_cross_entropy(x, m.lm_head.weight, b.targets, { softcap = c.logits_softcap })
       else
-        x, balance = m(b.tokens)
+        x, balance = m(b.tokens, documents)
         loss = nn.cross_entropy(x, b.targets)
       end
       return c.experts and o.balance > 0 and loss + balance * (o.balance / c.layers) or loss

@@ -170,6 +170,14 @@ static const Row rows[] = {
     {"sample", "N", "Print N sampled tokens after training", SETS(WHOLE, sample), FROM(1, 1 << 30)},
     {"prompt", "TEXT", "Begin the sample with TEXT (token ids where the sample is printed as ids)", SETS(TEXT, prompt),
      .needs = "sample"},
+    {"tokenizer", "PATH",
+     "Read the prompt and print the sample as text of this tokenizer: a tokenizer.json of Hugging Face, or the folder "
+     "that it is in. Needs Python with the package tokenizers (that of SHARDC_PYTHON, else python3)",
+     SETS(TEXT, tokenizer), .needs = "sample"},
+    {"chat", NULL, "The prompt is what a user says: it goes into the chat template, and the answer is printed",
+     SETS(FLAG, chat), .needs = "tokenizer"},
+    {"chat-template", "FILE", "The chat template (Jinja) in place of the tokenizer's", SETS(TEXT, chat_template),
+     .needs = "tokenizer"},
     {"temperature", "X", "Sampling temperature; 0 takes the likeliest token (default 1)", SETS(NUMBER, temperature),
      FROM(0, 1000), .needs = "sample"},
     {"top-k", "N", "Sample among the N likeliest tokens; 0 for all (default)", SETS(WHOLE, top_k), FROM(0, 1 << 30),
@@ -412,6 +420,8 @@ static void check_usage(const Parse *p) {
     for (int i = 0; i < o->data.n; i++)
         if (strcmp(o->data.at[i], "-") == 0 && o->data.n > 1)
             die_usage("--data - stands alone: records or files, not both");
+    if (o->tokenizer && o->sample_ids >= 0)
+        die_usage("--sample-format: --tokenizer prints text; leave one of them out");
     if (o->export_dtype == EXPORT_LOADED && !o->weights.n)
         die_usage("--export-dtype loaded: no weights are loaded here; give --weights FILE..., or a dtype");
     if (o->go_on && (given(p, "resume") || given(p, "save")))

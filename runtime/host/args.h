@@ -32,7 +32,8 @@ typedef struct {
     uint64_t seed;
     int64_t sample; /* tokens; 0: none */
     bool ema;       /* validate, sample and export the average of the weights */
-    const char *prompt;
+    const char *prompt, *tokenizer, *chat_template;
+    bool chat;
     int sample_ids; /* -1: by the vocabulary, 0 bytes, 1 ids */
     double temperature;
     int64_t top_k; /* 0: all */

@@ -7,7 +7,6 @@
 #include "die.h"
 #include "log.h"
 #include "report.h"
-#include "sample.h"
 #include "settings.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -250,7 +249,7 @@ int host_main(const sc_build *b, int argc, char **argv) {
             samples);
     run.global_batch = l.batch * ranks * run.o.accumulate;
     run.schedule = (Schedule){b->schedule, run.o.warmup, run.o.total, run.o.decay_steps, run.o.min_ratio, b->factors};
-    if (run.o.sample) sampler_check(b, &run.o);
+    if (run.o.sample) run.prompt = prompt_read(b, &run.o);
     open_data(&run, &l);
     begin_at(&run, &l);
     if (run.o.keep_best) run.best = need_text("%s/best", run.o.save);
@@ -275,6 +274,7 @@ int host_main(const sc_build *b, int argc, char **argv) {
     if (run.held >= 0) close(run.held);
     free(run.given);
     free(run.best);
+    free(run.prompt.ids);
     args_free(&run.o);
     return code;
 }

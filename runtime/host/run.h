@@ -8,6 +8,7 @@
 #include "checkpoint.h"
 #include "export.h"
 #include "loader.h"
+#include "sample.h"
 #include "schedule.h"
 
 /* How far the ranks have come, for who outlives them: in memory shared with them. */
@@ -25,9 +26,10 @@ typedef struct {
     Checkpoint *resume;
     Weights *weights;
     Reached *reached;
-    int held;    /* keeps other runs from --save's folder, see saver_hold; -1: not here */
-    char *best;  /* the folder of --keep-best; NULL: none */
-    char *given; /* settings_text, for the states that are saved */
+    int held;      /* keeps other runs from --save's folder, see saver_hold; -1: not here */
+    char *best;    /* the folder of --keep-best; NULL: none */
+    char *given;   /* settings_text, for the states that are saved */
+    Prompt prompt; /* of --sample */
     Schedule schedule;
     uint64_t seed;
     int64_t first, position, tokens; /* before this run: steps done, samples and tokens seen */

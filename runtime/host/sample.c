@@ -1,11 +1,13 @@
 /* Text from a trained model. Every rank runs the program (its gathers need all) on the same context, reads the same
  * logits, those of the position that the record names, and draws the same token; rank 0 prints it. The context is
  * aligned left; when it is full, the oldest token goes.
- * Relies on: target, shuffle (draws by position: the same seed gives the same text).
+ * Relies on: target, shuffle (draws by position: the same seed gives the same text), text/helper.h (--tokenizer).
  * Relied on by: run, train. */
 #include "sample.h"
+#include "../text/helper.h"
 #include "die.h"
 #include "dtype.h"
+#include "log.h"
 #include "shuffle.h"
 #include <ctype.h>
 #include <errno.h>
@@ -19,6 +21,7 @@ enum { BYTE_VOCABULARY = 512, SAMPLE_STREAM = 0x53414d50 };
 struct Sampler {
     const sc_build *b;
     const Options *o;
+    const Prompt *prompt;
     const sc_input_info *input;
     int64_t length, vocabulary, n, drawn; /* n: tokens in the context */
     int64_t *context;
@@ -78,6 +81,7 @@ int64_t sample_pick(const float *logits, int64_t n, double temperature, int64_t 
 /* ── the prompt ──────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 static bool prints_ids(const sc_build *b, const Options *o) {
+    if (o->tokenizer) return false;
     return o->sample_ids >= 0 ? o->sample_ids : b->logits_shape[2] > BYTE_VOCABULARY;
 }
 
@@ -121,8 +125,34 @@ static int64_t prompt_tokens(const sc_build *b, const Options *o, int64_t *out) 
     return n;
 }
 
-void sampler_check(const sc_build *b, const Options *o) {
+/* Tokens of the prompt as the tokenizer has them. */
+static void tokenize(const sc_build *b, const Options *o, Prompt *p) {
+    const char *text = o->prompt ? o->prompt : "";
+    const char *const args[] = {"prompt", o->tokenizer, o->chat_template ? o->chat_template : "", o->chat ? "chat" : "",
+                                text,     NULL};
+    sc_text t;
+    bool good = sc_text_start(&t, args) && sc_text_next(&t) == 1;
+    if (!good) {
+        sc_text_end(&t);
+        die("--tokenizer %s: %s", o->tokenizer, *t.error ? t.error : "Python has failed; what it printed says why");
+    }
+    int64_t vocabulary = b->logits_shape[2];
+    p->ids = need((size_t)t.n + 1, sizeof *p->ids);
+    for (p->n = 0; p->n < t.n; p->n++) {
+        p->ids[p->n] = t.ids[p->n];
+        if (t.ids[p->n] >= vocabulary)
+            die("--tokenizer %s: '%s' has token %u, and the model's vocabulary ends at %lld: it is another model's "
+                "tokenizer",
+                o->tokenizer, text, t.ids[p->n], (long long)vocabulary - 1);
+    }
+    for (int i = 0; i < PROMPT_ENDS; i++)
+        p->ends[i] = i < SC_TEXT_ENDS && t.ends[i] != SC_TEXT_NONE ? (int64_t)t.ends[i] : -1;
+    sc_text_end(&t);
+}
+
+Prompt prompt_read(const sc_build *b, const Options *o) {
     const sc_input_info *in = context_input(b);
+    Prompt p = {.ends = {-1}};
     int64_t n = 1;
     for (int d = 0; d < (in->sample_dims ? in->sample_dims : in->dims); d++)
         n *= in->sample_dims ? in->sample_shape[d] : in->shape[d];
@@ -130,17 +160,27 @@ void sampler_check(const sc_build *b, const Options *o) {
         die("--sample: the sample program takes %lld tokens and gives logits of %lld positions: let `logits` return "
             "those of every position, [1, %lld, vocab]",
             (long long)n, (long long)b->logits_shape[1], (long long)n);
-    prompt_tokens(b, o, NULL);
+    if (o->tokenizer) {
+        tokenize(b, o, &p);
+    } else {
+        p.ids = need((size_t)prompt_tokens(b, o, NULL) + 1, sizeof *p.ids);
+        p.n = prompt_tokens(b, o, p.ids);
+    }
+    if (p.n == 0) { /* a line begins: what ends a text, newline, or GPT-2's end of text where the vocabulary has it */
+        int64_t start = p.ends[0] >= 0 ? p.ends[0] : o->tokenizer || prints_ids(b, o) ? 50256 : '\n';
+        p.ids[p.n++] = start < b->logits_shape[2] ? start : 0;
+    }
+    return p;
 }
 
 /* ── a run ───────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-Sampler *sampler_new(const sc_build *b, const Options *o) {
+Sampler *sampler_new(const sc_build *b, const Options *o, const Prompt *prompt) {
     Sampler *s = need(1, sizeof *s);
     int64_t length = b->logits_shape[1], vocabulary = b->logits_shape[2];
-    int64_t prompt = prompt_tokens(b, o, NULL);
-    *s = (Sampler){.b = b, .o = o, .input = context_input(b), .length = length, .vocabulary = vocabulary};
-    s->context = need((size_t)(length + prompt + 1), sizeof *s->context);
+    *s = (Sampler){
+        .b = b, .o = o, .prompt = prompt, .input = context_input(b), .length = length, .vocabulary = vocabulary};
+    s->context = need((size_t)(length + prompt->n + 1), sizeof *s->context);
     s->staging = need((size_t)length, 8);
     s->raw = need((size_t)vocabulary, 8);
     s->logits = need((size_t)vocabulary, sizeof(float));
@@ -158,13 +198,23 @@ void sampler_free(Sampler *s) {
     free(s);
 }
 
-static void print_token(const Sampler *s, int64_t token) {
-    if (prints_ids(s->b, s->o))
+static void print_token(const Sampler *s, sc_text *text, int64_t token) {
+    if (s->o->tokenizer) {
+        if (!sc_text_show(text, (uint32_t)token))
+            die("cannot print the sample: the Python in which the tokenizer works has ended");
+    } else if (prints_ids(s->b, s->o))
         printf("%lld ", (long long)token);
     else if (token >= 256)
         fputs("\xef\xbf\xbd", stdout); /* no byte: U+FFFD */
     else
         putchar(iscntrl((int)token) && token != '\n' && token != '\t' ? '?' : (int)token);
+}
+
+static void print_last(const Sampler *s, sc_text *text) {
+    if (s->o->tokenizer && sc_text_end(text))
+        die("cannot print the sample: the Python in which the tokenizer works has failed; what it printed says why");
+    putchar('\n');
+    if (fflush(stdout) || ferror(stdout)) die("cannot print the sample: %s", strerror(errno));
 }
 
 static int64_t next_token(Sampler *s, sc_rank *r, sc_record *record) {
@@ -184,24 +234,32 @@ static int64_t next_token(Sampler *s, sc_rank *r, sc_record *record) {
     return sample_pick(s->logits, s->vocabulary, s->o->temperature, s->o->top_k, u, s->work);
 }
 
+static bool ends_sample(const Sampler *s, int64_t token) {
+    for (int i = 0; i < PROMPT_ENDS && s->prompt->ends[i] >= 0; i++)
+        if (s->prompt->ends[i] == token) return true;
+    return false;
+}
+
 int sampler_run(Sampler *s, sc_rank *r, sc_record *record) {
     bool prints = sc_rank_index(r) == 0;
     int signal = 0;
+    sc_text text = {.to = -1};
     s->drawn = 0;
-    s->n = prompt_tokens(s->b, s->o, s->context);
-    if (s->n == 0) { /* a line begins: newline, or GPT-2's end of text where the vocabulary has it */
-        int64_t start = prints_ids(s->b, s->o) ? 50256 : '\n';
-        s->context[s->n++] = start < s->vocabulary ? start : 0;
+    s->n = s->prompt->n;
+    memcpy(s->context, s->prompt->ids, (size_t)s->n * sizeof *s->context);
+    if (prints && s->o->tokenizer) {
+        printed();
+        if (!sc_text_shows(&text, s->o->tokenizer)) die("cannot print the sample: %s", text.error);
     }
-    for (int64_t i = 0; prints && s->o->prompt && i < s->n; i++) print_token(s, s->context[i]);
+    for (int64_t i = 0; prints && s->o->prompt && !s->o->chat && i < s->n; i++) print_token(s, &text, s->context[i]);
     for (int64_t i = 0; i < s->o->sample && !(signal = sc_heed(r, true)); i++) {
         int64_t token = next_token(s, r, record);
         s->context[s->n++] = token;
+        if (ends_sample(s, token)) break;
         if (!prints) continue;
-        print_token(s, token);
-        if (i == s->o->sample - 1) putchar('\n');
+        print_token(s, &text, token);
         if (fflush(stdout) || ferror(stdout)) die("cannot print the sample: %s", strerror(errno));
     }
-    if (prints && signal) putchar('\n');
+    if (prints) print_last(s, &text);
     return signal;
 }

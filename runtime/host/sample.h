@@ -1,5 +1,5 @@
 /* Text from a trained model, one token at a time through the program `sample`.
- * Relies on: target, shuffle.
+ * Relies on: target, shuffle, runtime/text/helper.h.
  * Relied on by: train. */
 #ifndef HOST_SAMPLE_H
 #define HOST_SAMPLE_H
@@ -7,9 +7,18 @@
 #include "../target.h"
 #include "args.h"
 
+enum { PROMPT_ENDS = 8 };
+
+typedef struct {
+    int64_t *ids, n;
+    int64_t ends[PROMPT_ENDS]; /* tokens that end the sample, -1 behind the last */
+} Prompt;
+
 typedef struct Sampler Sampler;
-void sampler_check(const sc_build *b, const Options *o); /* before ranks start: model and prompt fit */
-Sampler *sampler_new(const sc_build *b, const Options *o);
+/* Before ranks start: the prompt's tokens, those of --tokenizer if it is given. Dies where model or prompt do not fit.
+ * The caller frees ids. */
+Prompt prompt_read(const sc_build *b, const Options *o);
+Sampler *sampler_new(const sc_build *b, const Options *o, const Prompt *prompt);
 void sampler_free(Sampler *s);
 /* All ranks; rank 0 prints; sets record->position. Returns the signal that has ended it early, or 0. */
 int sampler_run(Sampler *s, sc_rank *r, sc_record *record);

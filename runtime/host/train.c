@@ -8,7 +8,6 @@
 #include "log.h"
 #include "progress.h"
 #include "run.h"
-#include "sample.h"
 #include <inttypes.h>
 #include <math.h>
 #include <pthread.h>
@@ -592,7 +591,7 @@ static Trainer trainer_new(sc_rank *r, Run *run) {
         t.best = sc_host_sum(r, rank ? 0 : saver_val_loss(run->best));
     }
     if (o->export_path) t.exporter = exporter_new(run->b, o, run->weights, rank);
-    if (o->sample) t.sampler = sampler_new(run->b, o);
+    if (o->sample) t.sampler = sampler_new(run->b, o, &run->prompt);
     if (rank == 0) t.log = log_open(o->log, run->resume ? run->first : -1, run->b->metrics, run->b->nmetrics);
     t.bar = bar_new(o->quiet, run->first + 1, o->steps, t.train.layout.tokens ? "tok/s" : "samples/s");
     t.metrics = need((size_t)run->b->nmetrics + 2, sizeof *t.metrics);
