@@ -12,7 +12,8 @@ function training.options(own)
     optimizer = nn.choice("adamw", "muon"), moments = nn.choice("fp32", "bf16"), recompute = nn.choice("none", "selective", "full"),
     offload = nn.choice("none", "activations", "state"),
     reshard = true, prefetch = 1, head = nn.choice("whole", "chunks"), -- chunks: all logits are never in memory at once
-    data = nn.choice("tokens", "chat"),                    -- chat: rows of `shardc data --chat`
+    data = nn.choice("tokens", "chat", "pairs"),           -- chat, pairs: rows of `shardc data --chat`, `--pairs`
+    beta = 0.1,                                            -- pairs: of DPO's margin
     lora = 0, lora_alpha = nn.optional "number", lora_match = "*_proj", -- rank of nn.lora, 0: all parameters are trained
   }
   for name, value in pairs(own or {}) do o[name] = value end
@@ -23,10 +24,26 @@ end
 -- spreads tokens evenly (transformers adds it where output_router_logits is set).
 function training.with_experts() return training.options { expert = 1, balance = 0.0 } end
 
+-- DPO (arXiv 2305.18290) of the answers in ids and targets, int32 [batch,2,seq], of which the first is the preferred one.
+-- The reference is the model without its adapters.
+local function preference(m, ids, targets, beta)
+  local batch, seq = ids:size(0), ids:size(2)
+  ids, targets = ids:reshape(2 * batch, seq), targets:reshape(2 * batch, seq)
+  local function log_p() return nn.log_probs((m(ids)), targets):sum(-1) end
+  local apart = (log_p() - nn.without_lora(log_p)):reshape(batch, 2)
+  local margin = (apart:slice(1, 0, 1) - apart:slice(1, 1, 2)) * beta
+  nn.log_metric("margin", margin:mean())
+  nn.log_metric("accuracy", nn.cast(nn.gt(margin, 0), "fp32"):mean())
+  return -nn.logsigmoid(margin):mean()
+end
+
 -- The training of the decoder that c describes (decoder.lua).
 function training.of(c, o)
   c.dropout, c.attention_dropout = o.dropout, (c.attention_dropout or 0) > 0 and c.attention_dropout or o.dropout
   local model = decoder(c)
+  if o.data == "pairs" and o.lora == 0 then
+    error("data=pairs compares the model with itself without its adapters: add --set lora=16, for example", 0)
+  end
   if o.lora > 0 then
     nn.lora(model, { rank = o.lora, alpha = o.lora_alpha, match = { o.lora_match }, dtype = o.precision ~= "fp32" and o.precision or nil })
   end
@@ -71,12 +88,17 @@ function training.of(c, o)
   if o.data == "chat" then                                 -- targets are -100 where nothing is to be predicted
     for _, name in ipairs { "tokens", "targets", "documents" } do batch[name] = nn.input("int32", { o.batch, o.seq }) end
   end
+  if o.data == "pairs" then
+    for _, name in ipairs { "ids", "targets" } do batch[name] = nn.input("int32", { o.batch, 2, o.seq }) end
+    batch.tokens = nil
+  end
 
   return nn.training {
     model = model,
     batch = batch,
     loss = function(m, b)
       local loss, x, balance
+      if o.data == "pairs" then return preference(m, b.ids, b.targets, o.beta) end
       local documents = batch.documents and b.documents
       if o.head == "chunks" then
         x, balance = m:hidden(b.tokens, documents)

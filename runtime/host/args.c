@@ -153,6 +153,9 @@ static const Row rows[] = {
      "tensors are not used",
      SETS(FLAG, weights_partial), .needs = "weights"},
     {"export", "FILE", "Write the weights after the last step (safetensors); replaces FILE", SETS(TEXT, export_path)},
+    {"export-like", "DIR",
+     "A folder of --export gets config.json and the tokenizer's files of this one (default: the folder of --weights)",
+     SETS(TEXT, export_like), .needs = "export"},
     {"export-adapters", NULL,
      "Export the adapters alone, as peft reads them; without it they are added to their matrices. A folder (--export "
      "DIR/) also gets config.json and the tokenizer's files of the folder of --weights",

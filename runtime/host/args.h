@@ -21,7 +21,7 @@ typedef struct {
     int data_width; /* bytes a token of raw files; 0: by their names */
     bool records;   /* --data - */
     int64_t steps;  /* -1: not given */
-    const char *save, *resume, *export_path, *log, *report;
+    const char *save, *resume, *export_path, *export_like, *log, *report;
     int export_dtype; /* EXPORT_... */
     bool export_adapters;
     const char *go_on; /* --continue: save and resume are this folder, which may hold no state yet */

@@ -51,6 +51,10 @@ void exporter_check(const Options *o) {
     struct stat st;
     const char *folder;
     char *path = path_of(o, &folder);
+    if (o->export_like && !folder)
+        die("--export-like %s: files beside the weights go into a folder: --export %s/", o->export_like, path);
+    if (o->export_like && (stat(o->export_like, &st) || !S_ISDIR(st.st_mode)))
+        die("--export-like %s: there is no such folder; name a Hugging Face folder", o->export_like);
     if (folder && mkdir(folder, 0777) && errno != EEXIST)
         die("cannot export to %s: %s; name another folder with --export", folder, strerror(errno));
     if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))

@@ -13,6 +13,7 @@
 
 const char *export_folder_of(const Options *o) {
     struct stat st;
+    if (o->export_like) return o->export_like;
     for (int i = 0; i < o->weights.n; i++)
         if (stat(o->weights.at[i], &st) == 0 && S_ISDIR(st.st_mode)) return o->weights.at[i];
     return NULL;
@@ -114,7 +115,9 @@ bool export_folder_fill(const char *folder, const char *from, const sc_build *b,
     bool ok = true;
     if (adapters) return put_adapter_config(folder, from, b);
     if (!from) {
-        note("no config.json beside the exported weights in %s: --weights DIR says where it is copied from", folder);
+        note("no config.json beside the exported weights in %s: --weights DIR or --export-like DIR says where it is "
+             "copied from",
+             folder);
         return true;
     }
     for (size_t i = 0; i < sizeof beside / sizeof *beside && ok; i++) ok = copy_file(folder, from, beside[i]);

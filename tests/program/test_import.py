@@ -108,7 +108,7 @@ def test_a_folder_goes_in_and_comes_out():
         os.rmdir(blocked)
     # without a folder to copy from
     rc, said, err = command([plain, "--data", "-", "--steps", "0", "--weights", os.path.join(hf, "model.safetensors"), "--export", out])
-    check(rc == 0 and "--weights DIR says where it is copied from" in err, err)
+    check(rc == 0 and "--weights DIR or --export-like DIR says where it is copied from" in err, err)
 
 
 def test_single_experts_are_stacked():

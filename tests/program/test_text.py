@@ -2,12 +2,13 @@
 
 Relies on: harness.py, tokens.py (skipped where the package could not be fetched). Relied on by: run.py, test_diagnostics.py."""
 import json
+import math
 import os
 import random
 import struct
 
-from harness import SHARDC, build, check, command, must, read_safetensors, scratch, write_safetensors
-from tokens import CHATML, END, ENV, PAD, START, ids, there, write_tokenizer
+from harness import SHARDC, build, check, command, losses, must, read_log, read_safetensors, scratch, steps, write_safetensors
+from tokens import CHATML, END, ENV, PAD, ids, there, write_tokenizer
 
 SKIPPED = "build/tokenizers is not there"
 
@@ -142,6 +143,59 @@ def test_pairs_of_answers():
     check("4 rows of 64 tokens from 4 pairs of answers" in said, said)
     got, _, _ = chat(folder, lines[:1], "--pairs", "--seq", "8", template=None)
     check(got[0]["ids"][:4] == ids("Qgoo") and got[0]["targets"][8:12] == ids("bad") + [END], "%s" % got)
+
+
+def family(folder):
+    """A folder with a small Llama of byte tokens, and the model's Lua; its weights are those that its own program begins with."""
+    os.makedirs(os.path.join(folder, "model"), exist_ok=True)
+    write_tokenizer(os.path.join(folder, "model"))
+    config = dict(model_type="llama", architectures=["LlamaForCausalLM"], vocab_size=260, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2)
+    put(os.path.join(folder, "model", "config.json"), json.dumps(config))
+    must([SHARDC, "import", "model", "-o", "m.lua"], cwd=folder)
+    must([build(os.path.join(folder, "m.lua"), seq=16), "--steps", "0", "--export", os.path.join(folder, "model") + "/"])
+    return os.path.join(folder, "m.lua"), os.path.join(folder, "model")
+
+
+def test_attention_stays_inside_a_conversation():
+    """The loss of packed rows is that of the same conversations in rows of their own, on one rank and on two."""
+    if not there():
+        return SKIPPED
+    folder, r = scratch("inside"), random.Random(3)
+    lua, weights = family(folder)
+    lines = [{"prompt": "".join(r.choice("abcdef") for _ in range(n)), "completion": "".join(r.choice("xyz") for _ in range(30 - n))} for n in (3, 14, 8, 20)]
+    found, files = [], {}
+    for name, args in ("packed", ()), ("apart", ("--no-pack",)):
+        got, _, _ = chat(folder, lines, "--chat", "--seq", "64", "--chat-template", "none", *args)
+        files[name] = os.path.join(folder, name + ".safetensors")
+        os.rename(os.path.join(folder, "chat.safetensors"), files[name])
+        check(len(got) == (2 if name == "packed" else 4), "%d rows" % len(got))
+    for name, world, batch in ("packed", 1, 2), ("packed", 2, 1), ("apart", 1, 4), ("apart", 2, 2), ("apart", 4, 1):
+        log = os.path.join(folder, "log.jsonl")
+        must([build(lua, world=world, batch=batch, seq=64, data="chat"), "--data", files[name], "--weights", weights, "--steps", "1", "--quiet", "--log", log])
+        found.append(losses(read_log(log))[0])
+    check(max(found) - min(found) < 1e-6 * found[0], "losses %s" % found)
+    return "losses within %.1e" % (max(found) / min(found) - 1)
+
+
+def test_preferences_beside_the_model_without_adapters():
+    """DPO begins at log 2, whatever the weights, and prefers what it is told to; recomputing changes no bit."""
+    if not there():
+        return SKIPPED
+    folder = scratch("prefer")
+    lua, weights = family(folder)
+    chat(folder, [{"prompt": "Q%d" % i, "chosen": "good", "rejected": "bad"} for i in range(4)], "--pairs", "--seq", "64")
+    runs = []
+    for world, batch, recompute in (1, 4, "none"), (2, 2, "none"), (2, 2, "full"):
+        log = os.path.join(folder, "log.jsonl")
+        must([build(lua, world=world, batch=batch, seq=64, data="pairs", lora=4, recompute=recompute), "--data", os.path.join(folder, "chat.safetensors"), "--weights", weights,
+              "--steps", "8", "--warmup", "1", "--lr", "2e-2", "--quiet", "--log", log])
+        runs.append(steps(read_log(log)))
+        check(abs(runs[-1][0]["loss"] - math.log(2)) < 1e-6 and runs[-1][0]["margin"] == 0, "the first step: %s" % runs[-1][0])
+        check(runs[-1][-1]["loss"] < 0.6 and runs[-1][-1]["accuracy"] == 1, "the last step: %s" % runs[-1][-1])
+    check(max(abs(a["loss"] - b["loss"]) for a, b in zip(*runs[:2])) < 1e-5, "one rank and two")
+    check([x["loss"] for x in runs[1]] == [x["loss"] for x in runs[2]], "with recomputation")
+    rc, _, err = command([SHARDC, "predict", lua, "--set", "data=pairs"])
+    check(rc == 1 and "compares the model with itself without its adapters: add --set lora=16" in err, err)
 
 
 def test_texts_of_a_tokenizer():

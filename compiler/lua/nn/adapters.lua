@@ -42,6 +42,15 @@ local function adapted_forward(self, x)
   return nn.linear(x, self.weight, self.bias or nil) + nn.linear(thin, self.lora_B.weight)
 end
 
+-- The forward of a matrix with adapters; without them while nn.without_lora runs.
+local without = false
+local function beside(adapted)
+  return function(self, x)
+    if without then return nn.linear(x, self.weight, self.bias or nil) end
+    return adapted(self, x)
+  end
+end
+
 local function thin(made_by, shape, init)
   local m = prim.module("LoRA", made_by)
   m.weight = nn.parameter(shape, { init = init })
@@ -85,8 +94,19 @@ function nn.lora(model, options)
     local outputs, inputs = m.weight:size(0), m.weight:size(1)
     m.lora_A = thin(("nn.lora's A [%d,%d]"):format(rank, inputs), { rank, inputs }, nn.init.kaiming_uniform())
     m.lora_B = thin(("nn.lora's B [%d,%d]"):format(outputs, rank), { outputs, rank }, nn.init.zeros())
-    m.lora_scale, m.lora_dropout, m.forward = scale, dropout, adapted_forward
+    m.lora_scale, m.lora_dropout, m.forward = scale, dropout, beside(adapted_forward)
     prim.adapt(m.weight, m.lora_A.weight, m.lora_B.weight, scale)
   end
   return model
+end
+
+-- What f() returns, computed without the adapters of nn.lora: by the model as it was before, the reference of a loss that
+-- compares the two. Nothing that is trained is in it, unless `train` names it.
+function nn.without_lora(f)
+  if type(f) ~= "function" then fail(nil, "nn.without_lora: expected a function that computes the reference, got %s", describe(f)) end
+  local outer = without
+  without = true
+  local results = table.pack(f())
+  without = outer
+  return table.unpack(results, 1, results.n)
 end
