@@ -189,15 +189,15 @@ class Chat:
         self.tokenizer, self.render = tokenizer, compiled(text, tokenizer) if text else None
         self.marks = bool(text) and "endgeneration" in text
 
-    def encode(self, text, spans, specials=False):
-        """Tokens; those that a span [begin, end) of the text overlaps are targets. Behind a span, so is the special token that ends the turn."""
+    def encode(self, text, spans, specials=False, open_ended=True):
+        """Tokens; those that a span [begin, end) of the text overlaps are targets. open_ended: so is the special token right behind a span that ends with none."""
         found = self.tokenizer.of.encode(text, add_special_tokens=specials)
         ids, at = [], 0
         spans = sorted(s for s in spans if s[0] < s[1])
-        for i, (token, (begin, end)) in enumerate(zip(found.ids, found.offsets)):
+        for token, (begin, end) in zip(found.ids, found.offsets):
             while at < len(spans) and begin >= spans[at][1]:
                 ended = ids and ids[-1] & TARGET and ids[-1] & ~TARGET in self.tokenizer.special
-                if token in self.tokenizer.special and not ended and text[spans[at][1]:begin].strip() == "" and end > 0:
+                if open_ended and token in self.tokenizer.special and not ended and text[spans[at][1]:begin].strip() == "" and end > 0:
                     token |= TARGET
                 at += 1
             inside = at < len(spans) and begin < spans[at][1] and (begin >= spans[at][0] or end > spans[at][0]) and end > 0
@@ -243,12 +243,12 @@ class Chat:
         if self.marks:
             text, spans = self.marked(text)
             answers = [i for i, m in enumerate(messages) if m["role"] == "assistant"]
-            if len(spans) != len(answers):
-                raise Refused("the chat template marks %d answers by {%% generation %%}, and the conversation has %d" % (len(spans), len(answers)))
-            spans = [s for i, s in zip(answers, spans) if i in wanted]
+            if wanted != answers and len(spans) != len(answers):
+                raise Refused("the chat template marks %d places by {%% generation %%}, and the conversation has %d answers, of which some are no targets" % (len(spans), len(answers)))
+            spans = spans if wanted == answers else [s for i, s in zip(answers, spans) if i in wanted]
         else:
             spans = [self.span(text, messages, i, tools) for i in wanted]
-        return self.encode(text, spans)
+        return self.encode(text, spans, open_ended=not self.marks)
 
     def plain(self, prompt, answer):
         ids, eos = self.encode(prompt + answer, [(len(prompt), len(prompt) + len(answer))], True), self.tokenizer.id("eos_token")

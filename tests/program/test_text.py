@@ -81,6 +81,9 @@ def test_targets_are_the_answers():
     for row, (line, parts) in zip(got, cases):
         check(alone(row) == pieces(*parts), "%s: %s" % (line, alone(row)))
     marked = CHATML.replace("m.content + '<|im_end|>\\n' }}", "'' }}{% if m.role == 'assistant' %}{% generation %}{{ m.content + '<|im_end|>' }}{% endgeneration %}{{ '\\n' }}{% else %}{{ m.content + '<|im_end|>\\n' }}{% endif %}")
+    twice = marked.replace("{{ m.content + '<|im_end|>' }}{% endgeneration", "{{ m.content }}{% endgeneration %}{% generation %}{{ '<|im_end|>\\n' }}{% endgeneration").replace("{{ '\\n' }}", "")
+    pair, _, _ = chat(folder, [{"messages": said + said}], "--chat", "--no-pack", "--seq", "256", template=twice)
+    check(twice != marked and alone(pair[0]) == pieces(question, [answer + "\n"], question, [answer + "\n"]), "a template that marks two places of an answer: %s" % (alone(pair[0]),))
     check(marked != CHATML and chat(folder, [line for line, _ in cases], "--chat", "--no-pack", "--seq", "256", template=marked)[0] == got, "a template that marks answers")
     thinking = CHATML.replace("m.content", "(('<think>\\n\\n</think>\\n\\n' if m.role == 'assistant' and loop.last else '') + m.content)")
     got, _, _ = chat(folder, [{"messages": said + said}], "--chat", "--no-pack", "--seq", "256", template=thinking)
@@ -253,7 +256,7 @@ def test_what_data_refuses():
     refused("where the chat template puts its text cannot be told", [{"messages": 2 * [turn("user", "Q"), turn("assistant", "AA")]}], *chat_of,
             *template("{{ messages | map(attribute='content') | join | length }}{% for m in messages %}{{ m.content | upper }}{% endfor %}"))
     refused("writes it in another way when it is not the last one", [{"messages": 2 * [turn("user", "Q"), turn("assistant", "")]}], *chat_of, *template("{{ messages | length }}"))
-    refused("marks 1 answers by {% generation %}, and the conversation has 2", [{"messages": 2 * [turn("user", "Q"), turn("assistant", "A")]}], *chat_of,
+    refused("marks 1 places by {% generation %}, and the conversation has 2 answers", [{"messages": [turn("user", "Q"), {**turn("assistant", "A"), "weight": 0}, turn("user", "Q"), turn("assistant", "A")]}], *chat_of,
             *template("{% generation %}x{% endgeneration %}"))
     refused("t.jinja: ", good, *chat_of, "--chat-template", os.path.join(folder, "none", "t.jinja"))
     bare = write_tokenizer(os.path.join(folder, "bare"), None)
