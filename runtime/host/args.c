@@ -126,6 +126,9 @@ static const Row rows[] = {
      SETS(TEXT, save)},
     {"save-every", "N", "With --save: save every N steps too", SETS(WHOLE, save_every), FROM(1, STEPS),
      .needs = "save"},
+    {"keep", "N",
+     "With --save: keep the last N saved states (default 1); --resume DIR/step-00000100 takes an older one",
+     SETS(WHOLE, keep), FROM(1, 1000), .needs = "save"},
     {"resume", "DIR",
      "Go on from a saved state (any world size), with the options of the optimizer that the saved run had where none "
      "are given here; what differs from that run is told",
@@ -606,6 +609,7 @@ static Options defaults(const sc_build *b) {
     int threads = computes_on_gpu(b) ? FOR_MEMORY : b->threads, most = sc_processors(b);
     return (Options){
         .steps = -1,
+        .keep = 1,
         .seed = 1,
         .sample_ids = -1,
         .temperature = 1,

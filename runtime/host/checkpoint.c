@@ -1,5 +1,5 @@
 /* Saving the training state: every rank writes its pieces into a folder under a temporary name; when all have, the
- * folder gets its name, then the index names it, then the folder before it goes. Nothing is allocated after saver_new.
+ * folder gets its name, then the index names it, then the oldest folder goes. Nothing is allocated after saver_new.
  * Relies on: state, safetensors (heads), file.h, target, zlib (crc32); flock.
  * Relied on by: train. */
 #include "checkpoint.h"
@@ -20,7 +20,13 @@
 #include <unistd.h>
 #include <zlib.h>
 
-enum { FOLDER = 64, INDEX_BYTES = 4096 /* at most, without the heads */ };
+enum { FOLDER = 64, INDEX_BYTES = 4096 /* at most, without the heads and the folders */ };
+
+typedef char Folder[FOLDER];
+typedef struct {
+    Folder *at;
+    int n;
+} Folders;
 
 struct Saver {
     const sc_build *b;
@@ -35,7 +41,8 @@ struct Saver {
     uint64_t run;                /* its id; 0: the first save gives it one */
     double *sums;                /* crc32 of every rank's head */
     uint8_t *buffer, *chunk;     /* SC_ASIDE_BUFFER bytes each */
-    char current[FOLDER];        /* what the index names; "" for none */
+    int keep;                    /* states that stay there, at most */
+    Folders kept;                /* those that are there, oldest first; the index names the last */
     char path[PATH_MAX], temp[PATH_MAX];
     char trouble[PATH_MAX + 256];
 };
@@ -57,12 +64,42 @@ static int make_folders(const char *dir) {
 }
 
 typedef struct {
-    char folder[FOLDER], before[FOLDER]; /* what the index names, and what it has replaced; "" for none */
+    Folder folder;        /* what the index names; "" for none */
+    Folders kept, before; /* older states, oldest first; what the index has replaced */
     int64_t step;
     double val_loss; /* infinite: not there */
 } Index;
 
-/* false: not the index of a checkpoint. */
+/* step-00000010, and of one step several: step-00000010.1; with `end` behind it. */
+static bool is_folder_name(const char *name, const char *end) {
+    size_t n = strlen(name), tail = strlen(end);
+    if (n < FOLDER && n > 5 + tail && strncmp(name, "step-", 5) == 0 && strcmp(name + n - tail, end) == 0)
+        return strspn(name + 5, "0123456789.") >= n - 5 - tail;
+    return false;
+}
+
+static void add_folder(Folders *l, const char *name) {
+    if (!name || !is_folder_name(name, "")) return;
+    Folder *more = need((size_t)l->n + 1, sizeof *more);
+    if (l->n) memcpy(more, l->at, (size_t)l->n * sizeof *more);
+    free(l->at);
+    l->at = more;
+    snprintf(l->at[l->n++], FOLDER, "%s", name);
+}
+
+static bool has_folder(const Folders *l, const char *name) {
+    for (int i = 0; i < l->n; i++)
+        if (strcmp(l->at[i], name) == 0) return true;
+    return false;
+}
+
+static void free_names(Index *x) {
+    free(x->kept.at);
+    free(x->before.at);
+    x->kept = x->before = (Folders){0};
+}
+
+/* false: not the index of a checkpoint. Earlier programs kept one state, and wrote "before" as one text. */
 static bool read_names(const char *path, Index *x) {
     struct stat st;
     char why[256];
@@ -71,15 +108,19 @@ static bool read_names(const char *path, Index *x) {
     json_t *j = f ? json_loadf(f, 0, NULL) : NULL;
     if (f) fclose(f);
     const char *format = json_string_value(json_object_get(j, "format")),
-               *folder = json_string_value(json_object_get(j, "folder")),
-               *before = json_string_value(json_object_get(j, "before"));
+               *folder = json_string_value(json_object_get(j, "folder"));
+    const json_t *kept = json_object_get(j, "kept"), *before = json_object_get(j, "before");
     bool ours =
         format && strcmp(format, "shardc-checkpoint") == 0 && folder && strlen(folder) < FOLDER && !strchr(folder, '/');
     const json_t *loss = json_object_get(j, "val_loss");
     *x = (Index){.step = json_integer_value(json_object_get(j, "step")),
                  .val_loss = json_is_number(loss) ? json_number_value(loss) : INFINITY};
     if (ours) snprintf(x->folder, FOLDER, "%s", folder);
-    if (ours && before) snprintf(x->before, FOLDER, "%s", before);
+    for (size_t i = 0; ours && i < json_array_size(kept); i++)
+        add_folder(&x->kept, json_string_value(json_array_get(kept, i)));
+    for (size_t i = 0; ours && i < json_array_size(before); i++)
+        add_folder(&x->before, json_string_value(json_array_get(before, i)));
+    if (ours) add_folder(&x->before, json_string_value(before));
     json_decref(j);
     return ours;
 }
@@ -98,7 +139,9 @@ static Index read_current(const char *dir) {
 }
 
 double saver_val_loss(const char *dir) {
-    return read_current(dir).val_loss;
+    Index x = read_current(dir);
+    free_names(&x);
+    return x.val_loss;
 }
 
 /* A lock on the folder itself leaves no file behind, and the kernel frees it when the last process that may still write
@@ -118,21 +161,16 @@ int saver_hold(const char *dir) {
 
 /* ── what killed runs have left ──────────────────────────────────────────────────────────────────────────────────────
  */
-/* step-00000010, and of one step several: step-00000010.1; with `end` behind it. */
-static bool is_folder_name(const char *name, const char *end) {
-    size_t n = strlen(name), tail = strlen(end);
-    if (n < FOLDER && n > 5 + tail && strncmp(name, "step-", 5) == 0 && strcmp(name + n - tail, end) == 0)
-        return strspn(name + 5, "0123456789.") >= n - 5 - tail;
-    return false;
-}
-
-/* The files of a state, whatever world it is of. What is not ours stays, and the folder with it. */
+/* The files of a state, whatever world it is of. Its index goes first: half a state cannot be resumed. What is not ours
+ * stays, and the folder with it. */
 static void remove_left(const char *dir, const char *folder) {
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%s/%s", dir, folder);
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     DIR *d = fd < 0 ? NULL : fdopendir(fd);
     if (fd >= 0 && !d) close(fd);
+    if (d) unlinkat(fd, "index.json", 0);
+    if (d) unlinkat(fd, "index.json.part", 0);
     for (struct dirent *e; d && (e = readdir(d));) {
         int rank, n = 0;
         bool ours = sscanf(e->d_name, "rank-%d.safetensors%n", &rank, &n) == 1 && n;
@@ -142,16 +180,20 @@ static void remove_left(const char *dir, const char *folder) {
     rmdir(path);
 }
 
-/* Removes the folders that were being written, the one that was about to be named, and the one that was replaced. What
+/* Removes the folders that were being written, the one that was about to be named, and those that were replaced. What
  * cannot be removed stays: it is in nobody's way. */
 static void remove_left_overs(const char *dir, const Index *current) {
     char path[PATH_MAX];
     Index next;
-    if (is_folder_name(current->before, "") && strcmp(current->before, current->folder) != 0)
-        remove_left(dir, current->before);
+    for (int i = 0; i < current->before.n; i++)
+        if (strcmp(current->before.at[i], current->folder) != 0 && !has_folder(&current->kept, current->before.at[i]))
+            remove_left(dir, current->before.at[i]);
     snprintf(path, sizeof path, "%s/index.json.next", dir);
     if (access(path, F_OK) == 0 && read_names(path, &next)) {
-        if (is_folder_name(next.folder, "") && strcmp(next.folder, current->folder) != 0) remove_left(dir, next.folder);
+        if (is_folder_name(next.folder, "") && strcmp(next.folder, current->folder) != 0 &&
+            !has_folder(&current->kept, next.folder))
+            remove_left(dir, next.folder);
+        free_names(&next);
         unlink(path);
     }
     DIR *d = opendir(dir);
@@ -172,12 +214,16 @@ int saver_check(const char *dir, const char *resume, int held) {
     rmdir(probe);
     if (held < 0) held = saver_hold(dir);
     Index current = read_current(dir);
+    if (strcmp(current.folder, ".") == 0)
+        die("%s is one saved state, of step %" PRId64 ": name another folder with --save, and this one with --resume",
+            dir, current.step);
     bool resumed = resume && fstat(held, &here) == 0 && stat(resume, &there) == 0 && here.st_dev == there.st_dev &&
                    here.st_ino == there.st_ino;
     if (current.folder[0] && !resumed)
         die("%s holds a training state at step %" PRId64 ": go on with --resume %s, or name another folder", dir,
             current.step, dir);
     if (flock(held, LOCK_EX | LOCK_NB) == 0) remove_left_overs(dir, &current);
+    free_names(&current);
     return held;
 }
 
@@ -203,7 +249,7 @@ static void make_head(Saver *s) {
     free(metadata);
 }
 
-Saver *saver_new(const sc_build *b, const char *dir, int rank, uint64_t run, const char *given) {
+Saver *saver_new(const sc_build *b, const char *dir, int keep, int rank, uint64_t run, const char *given) {
     Saver *s = need(1, sizeof *s);
     s->b = b;
     s->given = given;
@@ -221,9 +267,15 @@ Saver *saver_new(const sc_build *b, const char *dir, int rank, uint64_t run, con
     s->buffer = need(1, SC_ASIDE_BUFFER);
     s->chunk = need(1, SC_ASIDE_BUFFER);
     s->sums = need((size_t)b->world, sizeof *s->sums);
-    s->index_bytes = INDEX_BYTES + strlen(given) + (size_t)b->world * sizeof "\"1c0ffee5\", ";
+    Index x = read_current(dir);
+    s->keep = keep;
+    s->kept = (Folders){need((size_t)(x.kept.n + keep + 1), sizeof(Folder)), x.kept.n};
+    if (x.kept.n) memcpy(s->kept.at, x.kept.at, (size_t)x.kept.n * sizeof(Folder));
+    if (x.folder[0]) memcpy(s->kept.at[s->kept.n++], x.folder, FOLDER);
+    s->index_bytes = INDEX_BYTES + strlen(given) + (size_t)b->world * sizeof "\"1c0ffee5\", " +
+                     (size_t)(x.kept.n + keep + 1) * (FOLDER + sizeof "\"\", ");
     s->index = need(s->index_bytes, 1);
-    memcpy(s->current, read_current(dir).folder, FOLDER);
+    free_names(&x);
     return s;
 }
 
@@ -236,6 +288,7 @@ void saver_free(Saver *s) {
     free(s->text_at);
     free(s->sums);
     free(s->index);
+    free(s->kept.at);
     free(s->buffer);
     free(s->chunk);
     free(s);
@@ -243,8 +296,11 @@ void saver_free(Saver *s) {
 
 /* ── one save ────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-/* Files of a complete folder of ours, by their names: nothing else is ever removed. */
+/* Files of a complete folder of ours, by their names: nothing else is ever removed. As in remove_left, which may
+ * allocate, the index goes first. */
 static void remove_folder(Saver *s, const char *folder) {
+    unlink(PATH(s, "%s/%s/index.json", s->dir, folder));
+    unlink(PATH(s, "%s/%s/index.json.part", s->dir, folder));
     for (int i = 0;; i++) {
         bool there = unlink(PATH(s, "%s/%s/rank-%d.safetensors", s->dir, folder, i)) == 0;
         there |= unlink(PATH(s, "%s/%s/rank-%d.safetensors.part", s->dir, folder, i)) == 0;
@@ -317,7 +373,30 @@ static int write_head(Saver *s, sc_rank *r, sc_aside *a, int64_t step) {
     return sc_aside_commit(a);
 }
 
-static int write_index(Saver *s, const Progress *p, const char *folder) {
+static const char *current(const Saver *s) {
+    return s->kept.n ? s->kept.at[s->kept.n - 1] : "";
+}
+
+/* Does state i go when `folder` is there? It does where that is the same step saved again, or where too many are there.
+ */
+static bool goes(const Saver *s, int i, const char *folder) {
+    size_t n = strcspn(folder, ".");
+    bool again = strncmp(current(s), folder, n) == 0 && (!current(s)[n] || current(s)[n] == '.');
+    return i < s->kept.n - again + 1 - s->keep || (again && i == s->kept.n - 1);
+}
+
+/* As members of a list of JSON: the states that go, or those that stay. */
+static size_t print_folders(const Saver *s, char *text, size_t room, const char *folder, bool going) {
+    size_t n = 0;
+    *text = 0;
+    for (int i = 0; i < s->kept.n; i++)
+        if (goes(s, i, folder) == going)
+            n += (size_t)snprintf(text + n, room - n, "%s\"%s\"", n ? ", " : "", s->kept.at[i]);
+    return n;
+}
+
+/* At DIR/`path`. folder: the new state's, or "." in the index that lies in it, which names no other state. */
+static int write_index(Saver *s, const Progress *p, const char *path, const char *folder) {
     sc_aside a;
     char *text = s->index, scaler[128] = "", best[64] = "";
     if (p->best) snprintf(best, sizeof best, "  \"val_loss\": %.17g,\n", p->val_loss);
@@ -330,17 +409,22 @@ static int write_index(Saver *s, const Progress *p, const char *folder) {
         "{\n  \"format\": \"shardc-checkpoint\",\n  \"version\": 2,\n  \"model\": %.1000s,\n  \"folder\": \"%s\",\n"
         "  \"step\": %" PRId64 ",\n  \"position\": %" PRId64 ",\n  \"tokens\": %" PRId64 ",\n  \"seed\": %" PRIu64
         ",\n  \"adam_step\": %" PRId64 ",\n%s%s  \"world\": %d,\n  \"global_batch\": %" PRId64
-        ",\n  \"plan_hash\": \"%016" PRIx64 "\",\n  \"before\": \"%s\",\n  \"run\": \"%016" PRIx64
-        "\",\n  \"given\": %s,\n  \"heads\": [",
+        ",\n  \"plan_hash\": \"%016" PRIx64 "\",\n  \"run\": \"%016" PRIx64 "\",\n  \"given\": %s,\n",
         s->model, folder, p->step, p->position, p->tokens, p->seed, p->adam_step, scaler, best, s->b->world,
-        p->global_batch, s->b->plan_hash, s->current, s->run, s->given);
+        p->global_batch, s->b->plan_hash, s->run, s->given);
+    for (int going = 0; going < 2 && folder[0] != '.'; going++) {
+        n += (size_t)snprintf(text + n, s->index_bytes - n, "  \"%s\": [", going ? "before" : "kept");
+        n += print_folders(s, text + n, s->index_bytes - n, folder, going);
+        n += (size_t)snprintf(text + n, s->index_bytes - n, "],\n");
+    }
+    n += (size_t)snprintf(text + n, s->index_bytes - n, "  \"heads\": [");
     for (int i = 0; i < s->b->world; i++)
         n += (size_t)snprintf(text + n, s->index_bytes - n, "%s\"" HEAD_SUM "\"", i ? ", " : "",
                               (unsigned long)s->sums[i]);
     text[n++] = ']';
     unsigned long sum = crc32(0, (const unsigned char *)text, (unsigned)n);
     n += (size_t)snprintf(text + n, s->index_bytes - n, INDEX_SUM, sum);
-    sc_aside_open(&a, PATH(s, "%s/index.json.next", s->dir), s->buffer);
+    sc_aside_open(&a, PATH(s, "%s/%s", s->dir, path), s->buffer);
     sc_aside_write(&a, text, n);
     return sc_aside_commit(&a);
 }
@@ -357,11 +441,16 @@ static int rename_in(Saver *s, const char *from, const char *to) {
     return rename(s->temp, PATH(s, "%s/%s", s->dir, to)) == 0 ? 0 : errno;
 }
 
-/* Rank 0, when every rank's file is complete: the folder gets its name, the index names it, the old folder goes. The
- * index to come is there before the folder has its name, so that a folder that no index names is known as ours. */
+/* Rank 0, when every rank's file is complete: the folder gets an index of its own and its name, the index of all names
+ * it, old folders go. The index to come is there before the folder has its name, so that a folder that no index names
+ * is known as ours. */
 static int publish(Saver *s, const Progress *p, const char *temp, const char *folder) {
+    char own[FOLDER + 16];
+    snprintf(own, sizeof own, "%s/index.json", temp);
+    int error = write_index(s, p, own, ".");
+    if (error) return error;
     sync_folder(PATH(s, "%s/%s", s->dir, temp));
-    int error = write_index(s, p, folder);
+    error = write_index(s, p, "index.json.next", folder);
     if (error) return error;
     error = rename_in(s, temp, folder);
     if (!error && (error = rename_in(s, "index.json.next", "index.json"))) remove_folder(s, folder);
@@ -370,7 +459,8 @@ static int publish(Saver *s, const Progress *p, const char *temp, const char *fo
         return error;
     }
     sync_folder(s->dir);
-    if (s->current[0]) remove_folder(s, s->current);
+    for (int i = 0; i < s->kept.n; i++)
+        if (goes(s, i, folder)) remove_folder(s, s->kept.at[i]);
     return 0;
 }
 
@@ -381,13 +471,23 @@ static bool agree(Saver *s, sc_rank *r, int error, const char *temp) {
     if (s->rank == 0) remove_folder(s, temp);
     sc_barrier(r);
     int code = (int)(sum / failed);
-    bool kept = !access(PATH(s, "%s/index.json", s->dir), F_OK) && !access(PATH(s, "%s/%s", s->dir, s->current), F_OK);
-    const char *before = !s->current[0] ? "nothing was left there; free space or name another folder with --save"
-                         : kept         ? "the state saved before is untouched: "
-                                        : "the state saved before is there no longer: ";
+    bool kept = !access(PATH(s, "%s/index.json", s->dir), F_OK) && !access(PATH(s, "%s/%s", s->dir, current(s)), F_OK);
+    const char *before = !s->kept.n ? "nothing was left there; free space or name another folder with --save"
+                         : kept     ? "the state saved before is untouched: "
+                                    : "the state saved before is there no longer: ";
     snprintf(s->trouble, sizeof s->trouble, "cannot save to %s: %s; %s%s", s->dir,
-             code * failed == sum ? strerror(code) : "several ranks could not write", before, s->current);
+             code * failed == sum ? strerror(code) : "several ranks could not write", before, current(s));
     return false;
+}
+
+/* The list of the states that are there now. */
+static void remember(Saver *s, const char *folder) {
+    int first = 0, last = s->kept.n;
+    while (first < last && goes(s, first, folder)) first++;
+    while (last > first && goes(s, last - 1, folder)) last--;
+    memmove(s->kept.at, s->kept.at + first, (size_t)(last - first) * sizeof(Folder));
+    s->kept.n = last - first;
+    snprintf(s->kept.at[s->kept.n++], FOLDER, "%s", folder);
 }
 
 const char *saver_trouble(const Saver *s) {
@@ -404,6 +504,6 @@ bool saver_save(Saver *s, sc_rank *r, const Progress *p) {
     write_pieces(s, r, &a, temp);
     if (!agree(s, r, write_head(s, r, &a, p->step), temp)) return false;
     if (!agree(s, r, s->rank == 0 ? publish(s, p, temp, folder) : 0, temp)) return false;
-    snprintf(s->current, sizeof s->current, "%s", folder);
+    remember(s, folder);
     return true;
 }

@@ -581,9 +581,9 @@ static Trainer trainer_new(sc_rank *r, Run *run) {
                  .best = INFINITY};
     t.train = loader_new(run->b, run->train.n ? &run->train : NULL, run->records, run->seed);
     if (run->val.n) t.val = loader_new(run->b, &run->val, NULL, run->seed);
-    if (o->save) t.saver = saver_new(run->b, o->save, rank, checkpoint_run(run->resume), run->given);
+    if (o->save) t.saver = saver_new(run->b, o->save, (int)o->keep, rank, checkpoint_run(run->resume), run->given);
     if (run->best) {
-        t.keeper = saver_new(run->b, run->best, rank, checkpoint_run(run->resume), run->given);
+        t.keeper = saver_new(run->b, run->best, 1, rank, checkpoint_run(run->resume), run->given);
         t.best = sc_host_sum(r, rank ? 0 : saver_val_loss(run->best));
     }
     if (o->export_path) t.exporter = exporter_new(run->b, o, run->weights, rank);

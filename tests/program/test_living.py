@@ -1,4 +1,4 @@
-"""What people have around a run: early stopping, a limit of time, validation alone.
+"""What people have around a run: early stopping, a limit of time, validation alone, older states.
 
 Relies on: harness.py, models/gpt2.lua. Relied on by: run.py, test_diagnostics.py."""
 import json
@@ -8,7 +8,7 @@ import struct
 import subprocess
 import time
 
-from harness import MANY, build, check, command, corpus, read_log, scratch, until
+from harness import MANY, build, check, command, corpus, read_log, read_safetensors, scratch, until
 
 SMALL = dict(layers=1, dim=16, heads=2, vocab=256, batch=4, seq=16)
 
@@ -107,3 +107,48 @@ def test_a_limit_of_time_saves():
     check(rc == 143 and "stopped at step" in said + err and time.time() - begin >= 1, "exit %d: %s%s" % (rc, said[-500:], err))
     rc, said, err = go("--data", corpus(), "--steps", "100000000", "--resume", state, "--time-limit", str(0.1 / 3600), "--save", state)
     check(rc == 143 and "resumed" in said, "exit %d: %s%s" % (rc, said[-500:], err))
+
+
+def step_of(folder):
+    return json.load(open(os.path.join(folder, "index.json")))["step"]
+
+
+def pieces(folder):
+    """A state's bytes, whatever its run is called: the names of its files and its tensors."""
+    return {name: read_safetensors(os.path.join(folder, name)) for name in sorted(os.listdir(folder)) if name.endswith(".safetensors")}
+
+
+def test_the_last_states_are_kept():
+    """--keep 3: each older state is whole and can be resumed by its name; the same step saved again takes one place."""
+    folder = scratch("keep")
+    state, alone, names = os.path.join(folder, "state"), os.path.join(folder, "alone"), lambda *steps: ["index.json"] + ["step-%08d" % s for s in steps]
+    data = "--data", corpus(), "--lr", "1e-2", "--warmup", "0", "--seed", "1"
+    rc, said, err = go(*data, "--steps", "10", "--save", state, "--save-every", "2", "--keep", "3")
+    check(rc == 0 and sorted(os.listdir(state)) == names(6, 8, 10), "%s %s" % (os.listdir(state), err))
+    for k, step in enumerate((6, 8, 10)):
+        one, own = os.path.join(folder, "one"), os.path.join(state, "step-%08d" % step)
+        rc, said, err = go(*data, "--steps", str(step), "--save", one + str(step))
+        check(pieces(own) == pieces(os.path.join(one + str(step), "step-%08d" % step)), "step %d: other bytes" % step)
+        rc, said, err = go(*data, "--resume", own, "--steps", "10", "--save", alone + str(step))
+        check(rc == 0 and "resumed  %s at step %d" % (own, step) in said, said + err)
+        check(k == 2 or pieces(os.path.join(alone + str(step), "step-00000010")) == pieces(os.path.join(state, "step-00000010")), "from step %d: other bytes" % step)
+    moved = shutil.copytree(os.path.join(state, "step-00000008"), os.path.join(folder, "moved"))
+    rc, said, err = go(*data, "--resume", moved, "--steps", "8", "--save", alone)
+    check(rc == 0 and step_of(alone) == 8, err)
+    rc, said, err = go(*data, "--resume", state, "--steps", "10", "--save", state, "--keep", "3")
+    check(rc == 0 and sorted(os.listdir(state)) == names(6, 8) + ["step-00000010.1"], "saved again: %s" % os.listdir(state))
+    rc, said, err = go(*data, "--resume", state, "--steps", "11", "--save", state, "--keep", "2")
+    check(rc == 0 and sorted(os.listdir(state)) == ["index.json", "step-00000010.1", "step-00000011"] and step_of(state) == 11, "fewer: %s" % os.listdir(state))
+    own = os.path.join(state, "step-00000010.1")
+    for args, code, says in ((("--resume", own, "--save", own, "--steps", "12"), 1, "%s is one saved state, of step 10: name another folder with --save, and this one with --resume" % own),
+                             (("--resume", own, "--save", state, "--steps", "12"), 1, "%s holds a training state at step 11: go on with --resume %s, or name another folder" % (state, state)),
+                             (("--steps", "12", "--keep", "2"), 2, "--keep needs --save DIR"), (("--steps", "2", "--save", alone, "--keep", "0"), 2, "--keep wants a whole number from 1 to 1000, not '0'")):
+        rc, _, err = go(*data, *args)
+        check(rc == code and says in err, "%s: exit %d: %s" % (args, rc, err))
+    with open(os.path.join(own, "rank-1.safetensors"), "r+b") as f:
+        f.seek(-1, os.SEEK_END)
+        last = f.read(1)
+        f.seek(-1, os.SEEK_END)
+        f.write(bytes([last[0] ^ 1]))
+    rc, _, err = go(*data, "--resume", own, "--steps", "12")
+    check(rc == 1 and "%s/rank-1.safetensors: the bytes of " % own in err and "are not those that were saved" in err, err)

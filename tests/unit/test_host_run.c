@@ -443,7 +443,9 @@ Test(host_run, what_killed_runs_left) {
     cr_assert_eq(system("cd state && find . -type f | sort > ../found"), 0);
     slurp("found", out, sizeof out);
     cr_assert_str_eq(out, "./index.json\n"
+                          "./step-00000001/index.json\n"
                           "./step-00000001/rank-0.safetensors\n./step-00000001/rank-1.safetensors\n"
+                          "./step-00000004.1/index.json\n"
                           "./step-00000004.1/rank-0.safetensors\n./step-00000004.1/rank-1.safetensors\n"
                           "./step-00000004.part/notes\n./step-00000004.part/rank-0.safetensors.old\n"
                           "./step-00000004/notes\n./step-00000005.part\n./step-00000006/notes\n./step-x.part\n");
