@@ -129,6 +129,10 @@ static const Row rows[] = {
     {"keep", "N",
      "With --save: keep the last N saved states (default 1); --resume DIR/step-00000100 takes an older one",
      SETS(WHOLE, keep), FROM(1, 1000), .needs = "save"},
+    {"save-in-background", NULL,
+     "With --save: copy the state into host memory and go on while the copy is written; the next save waits for it. "
+     "The copy's bytes are told at the start",
+     SETS(FLAG, save_in_background), .needs = "save"},
     {"resume", "DIR",
      "Go on from a saved state (any world size), with the options of the optimizer that the saved run had where none "
      "are given here; what differs from that run is told",

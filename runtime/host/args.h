@@ -26,7 +26,7 @@ typedef struct {
     bool export_adapters;
     const char *go_on; /* --continue: save and resume are this folder, which may hold no state yet */
     int64_t save_every, keep, eval_every, eval_steps, patience;
-    bool eval_only, keep_best;
+    bool eval_only, keep_best, save_in_background;
     double time_limit; /* hours; 0: none */
     bool has_seed;
     uint64_t seed;

@@ -1,9 +1,12 @@
 /* Saving the training state: every rank writes its pieces into a folder under a temporary name; when all have, the
  * folder gets its name, then the index names it, then the oldest folder goes. Nothing is allocated after saver_new.
- * Relies on: state, safetensors (heads), file.h, target, zlib (crc32); flock.
+ * A save has stages. What ranks tell each other is said between two stages by their own threads; within a stage a rank
+ * works alone, on its own thread or in the background.
+ * Relies on: background, state, safetensors (heads), file.h, target, zlib (crc32); flock.
  * Relied on by: train. */
 #include "checkpoint.h"
 #include "../file.h"
+#include "background.h"
 #include "die.h"
 #include <dirent.h>
 #include <errno.h>
@@ -43,6 +46,16 @@ struct Saver {
     uint8_t *buffer, *chunk;     /* SC_ASIDE_BUFFER bytes each */
     int keep;                    /* states that stay there, at most */
     Folders kept;                /* those that are there, oldest first; the index names the last */
+    Background *background;      /* NULL: a rank's own thread does everything */
+    uint8_t *copy;               /* of the state, for the background; `bytes` of it */
+    uint64_t bytes;
+    /* the save that has begun: while the background is busy all of the saver is its own */
+    enum { NONE, PIECES, FILES, INDEX } stage; /* what is being done */
+    sc_rank *r;
+    Progress progress;
+    Folder folder, part; /* its name, and that while it is written */
+    sc_aside file;       /* the rank's */
+    int error;           /* errno of the stage */
     char path[PATH_MAX], temp[PATH_MAX];
     char trouble[PATH_MAX + 256];
 };
@@ -249,7 +262,21 @@ static void make_head(Saver *s) {
     free(metadata);
 }
 
-Saver *saver_new(const sc_build *b, const char *dir, int keep, int rank, uint64_t run, const char *given) {
+static uint64_t piece_bytes(const Piece *p) {
+    return (uint64_t)(p->end - p->begin) * (uint64_t)sc_size(p->dtype);
+}
+
+/* Touched now: there shall be memory for it when it is written to. */
+static void make_copy(Saver *s) {
+    for (int i = 0; i < s->n; i++) s->bytes += piece_bytes(&s->pieces[i]);
+    s->copy = need(s->bytes, 1);
+    memset(s->copy, 0xff, s->bytes);
+    if (!(s->background = background_new()))
+        die("--save-in-background: cannot start a thread: %s; leave it out, or allow more threads", strerror(errno));
+}
+
+Saver *saver_new(const sc_build *b, const char *dir, int keep, bool background, int rank, uint64_t run,
+                 const char *given) {
     Saver *s = need(1, sizeof *s);
     s->b = b;
     s->given = given;
@@ -276,11 +303,22 @@ Saver *saver_new(const sc_build *b, const char *dir, int keep, int rank, uint64_
                      (size_t)(x.kept.n + keep + 1) * (FOLDER + sizeof "\"\", ");
     s->index = need(s->index_bytes, 1);
     free_names(&x);
+    if (background) make_copy(s);
     return s;
+}
+
+uint64_t saver_copied(const Saver *s) {
+    return s->bytes;
+}
+
+int64_t saver_step(const Saver *s) {
+    return s->progress.step;
 }
 
 void saver_free(Saver *s) {
     if (!s) return;
+    background_free(s->background);
+    free(s->copy);
     free(s->dir);
     free(s->model);
     free(s->pieces);
@@ -328,19 +366,29 @@ static int free_name(Saver *s, int64_t step) {
     return 1000;
 }
 
+static void copy_pieces(Saver *s) {
+    uint8_t *to = s->copy;
+    for (const Piece *p = s->pieces; p < s->pieces + s->n; to += piece_bytes(p++))
+        sc_read(s->r, p->host, p->at, to, piece_bytes(p));
+}
+
 /* All but the head, for which there is room. */
-static void write_pieces(Saver *s, sc_rank *r, sc_aside *a, const char *folder) {
-    sc_aside_open(a, PATH(s, "%s/%s/rank-%d.safetensors", s->dir, folder, s->rank), s->buffer);
-    sc_aside_write(a, s->head, s->head_bytes);
-    for (int i = 0; i < s->n && !a->error; i++) {
+static void write_pieces(void *saver) {
+    Saver *s = saver;
+    const uint8_t *from = s->copy;
+    sc_aside_open(&s->file, PATH(s, "%s/%s/rank-%d.safetensors", s->dir, s->part, s->rank), s->buffer);
+    sc_aside_write(&s->file, s->head, s->head_bytes);
+    for (int i = 0; i < s->n && !s->file.error; i++) {
         const Piece *p = &s->pieces[i];
-        uint64_t left = (uint64_t)(p->end - p->begin) * (uint64_t)sc_size(p->dtype), at = p->at;
+        uint64_t left = piece_bytes(p), at = p->at;
         unsigned long sum = crc32(0, NULL, 0);
-        while (left && !a->error) {
+        while (left && !s->file.error) {
             size_t n = left < SC_ASIDE_BUFFER ? left : SC_ASIDE_BUFFER;
-            sc_read(r, p->host, at, s->chunk, n);
-            sum = crc32(sum, s->chunk, (unsigned)n);
-            sc_aside_write(a, s->chunk, n);
+            const uint8_t *bytes = from ? from : s->chunk;
+            if (!from) sc_read(s->r, p->host, at, s->chunk, n);
+            sum = crc32(sum, bytes, (unsigned)n);
+            sc_aside_write(&s->file, bytes, n);
+            if (from) from += n;
             at += n;
             left -= n;
         }
@@ -361,16 +409,19 @@ static void put_name(Saver *s, sc_rank *r, int64_t step) {
 
 /* The first save gives the run its id: a hash (FNV-1a) of what it holds, the same on all ranks. Two runs that differ in
  * anything differ there, and a run that is repeated writes the same files. */
-static int write_head(Saver *s, sc_rank *r, sc_aside *a, int64_t step) {
-    put_name(s, r, step);
-    if (!s->run) {
-        uint64_t h = 14695981039346656037u;
-        for (int i = 0; i < s->b->world; i++) h = (h ^ (uint64_t)s->sums[i]) * 1099511628211u;
-        s->run = h ? h : 1;
-        put_name(s, r, step);
-    }
-    sc_aside_rewrite(a, s->head, s->head_bytes);
-    return sc_aside_commit(a);
+static void name_files(Saver *s) {
+    put_name(s, s->r, s->progress.step);
+    if (s->run) return;
+    uint64_t h = 14695981039346656037u;
+    for (int i = 0; i < s->b->world; i++) h = (h ^ (uint64_t)s->sums[i]) * 1099511628211u;
+    s->run = h ? h : 1;
+    put_name(s, s->r, s->progress.step);
+}
+
+static void end_file(void *saver) {
+    Saver *s = saver;
+    sc_aside_rewrite(&s->file, s->head, s->head_bytes);
+    s->error = sc_aside_commit(&s->file);
 }
 
 static const char *current(const Saver *s) {
@@ -464,6 +515,11 @@ static int publish(Saver *s, const Progress *p, const char *temp, const char *fo
     return 0;
 }
 
+static void name_state(void *saver) {
+    Saver *s = saver;
+    s->error = s->rank == 0 ? publish(s, &s->progress, s->part, s->folder) : 0;
+}
+
 /* false on all ranks when any of them failed. Errors are errno values, mostly the same one everywhere. */
 static bool agree(Saver *s, sc_rank *r, int error, const char *temp) {
     double failed = sc_host_sum(r, error != 0), sum = sc_host_sum(r, error);
@@ -494,16 +550,45 @@ const char *saver_trouble(const Saver *s) {
     return s->trouble;
 }
 
-bool saver_save(Saver *s, sc_rank *r, const Progress *p) {
-    char folder[FOLDER], temp[FOLDER];
-    sc_aside a;
+static void work(Saver *s, int stage, void (*job)(void *)) {
+    s->stage = stage;
+    s->error = 0;
+    if (s->background)
+        background_begin(s->background, job, s);
+    else
+        job(s);
+}
+
+bool saver_begin(Saver *s, sc_rank *r, const Progress *p) {
+    s->r = r;
+    s->progress = *p;
     int n = (int)sc_host_sum(r, s->rank == 0 ? free_name(s, p->step) : 0);
-    name_folder(folder, temp, p->step, n);
-    bool made = s->rank != 0 || mkdir(PATH(s, "%s/%s", s->dir, temp), 0777) == 0;
-    if (!agree(s, r, made ? 0 : errno, temp)) return false;
-    write_pieces(s, r, &a, temp);
-    if (!agree(s, r, write_head(s, r, &a, p->step), temp)) return false;
-    if (!agree(s, r, s->rank == 0 ? publish(s, p, temp, folder) : 0, temp)) return false;
-    remember(s, folder);
+    name_folder(s->folder, s->part, p->step, n);
+    bool made = s->rank != 0 || mkdir(PATH(s, "%s/%s", s->dir, s->part), 0777) == 0;
+    if (!agree(s, r, made ? 0 : errno, s->part)) return false;
+    if (s->copy) copy_pieces(s);
+    work(s, PIECES, write_pieces);
     return true;
+}
+
+/* A stage ends for all ranks at once: when the slowest has done its part. */
+SaverState saver_go_on(Saver *s, sc_rank *r, bool wait) {
+    while (s->stage != NONE) {
+        if (wait && s->background) background_wait(s->background);
+        if (!wait && sc_host_sum(r, background_busy(s->background)) > 0) return SAVER_BUSY;
+        int stage = s->stage;
+        s->stage = NONE;
+        if (stage != PIECES && !agree(s, r, s->error, s->part)) return SAVER_FAILED;
+        if (stage == INDEX) {
+            remember(s, s->folder);
+            return SAVER_SAVED;
+        }
+        if (stage == PIECES) name_files(s);
+        work(s, stage + 1, stage == PIECES ? end_file : name_state);
+    }
+    return SAVER_IDLE;
+}
+
+bool saver_save(Saver *s, sc_rank *r, const Progress *p) {
+    return saver_begin(s, r, p) && saver_go_on(s, r, true) == SAVER_SAVED;
 }

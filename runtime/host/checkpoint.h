@@ -48,13 +48,24 @@ int saver_hold(const char *dir);
  * there, what killed runs have left is removed. Returns the descriptor. */
 int saver_check(const char *dir, const char *resume, int held);
 double saver_val_loss(const char *dir); /* of the best state that is there; infinite: there is none */
-/* Allocates all that saving needs. The last `keep` states stay. A run that was resumed keeps its id; 0: it has none
- * yet. given: what it was given, an object of JSON (settings_text), for rank 0. */
-Saver *saver_new(const sc_build *b, const char *dir, int keep, int rank, uint64_t run, const char *given);
+/* Allocates all that saving needs. The last `keep` states stay. background: saves are written by a thread of their own,
+ * from a copy of the state. A run that was resumed keeps its id; 0: it has none yet. given: what it was given, an
+ * object of JSON (settings_text), for rank 0. */
+Saver *saver_new(const sc_build *b, const char *dir, int keep, bool background, int rank, uint64_t run,
+                 const char *given);
+uint64_t saver_copied(const Saver *s); /* bytes of this rank's copy; 0: not in the background */
 void saver_free(Saver *s);
-/* All ranks. false, on all of them: it has failed, and the states saved before are as they were. */
-bool saver_save(Saver *s, sc_rank *r, const Progress *p);
-const char *saver_trouble(const Saver *s); /* why the last one has failed, and what is left: a line */
+/* All of the following by all ranks, between programs, with the same answer on all of them. A save begins where none is
+ * under way; what it writes is the state of that moment. false: it has failed. */
+bool saver_begin(Saver *s, sc_rank *r, const Progress *p);
+typedef enum { SAVER_IDLE, SAVER_BUSY, SAVER_SAVED, SAVER_FAILED } SaverState;
+/* Takes the save that has begun as far as it goes now, or, with `wait`, to its end; without the background only with
+ * `wait`. SAVED or FAILED: it has ended with that, and is told once; IDLE: none is under way. When one has failed the
+ * states saved before are as they were. */
+SaverState saver_go_on(Saver *s, sc_rank *r, bool wait);
+bool saver_save(Saver *s, sc_rank *r, const Progress *p); /* begins, and waits; false: it has failed */
+int64_t saver_step(const Saver *s);                       /* of the last save that has begun */
+const char *saver_trouble(const Saver *s);                /* why the last one has failed, and what is left: a line */
 
 /* ── resuming ────────────────────────────────────────────────────────────────────────────────────────────────────────
  */

@@ -49,6 +49,7 @@ typedef struct {
     bool counted;                  /* val_targets is known: */
     double val_targets[SC_COUNTS]; /* of each count slot, in all windows that are validated on */
     int stopped;                   /* the signal that the run stops for; 0: none */
+    uint64_t copied;               /* bytes that a save in the background takes, of the rank that has most */
     bool told_unsaved;             /* that there is no --save for a signal that asks to save */
     int filled;                    /* microbatch that lies in the loader's staging; -1: none */
     sc_scaler scaler;              /* as the last step left it */
@@ -277,17 +278,16 @@ static void evaluate_weights(Trainer *t) {
 
 /* A save that fails ends no run: the next one tries again, and the last one decides. Of many that fail in a row fewer
  * and fewer are told: the 1st, 2nd, 4th and so on. */
-static bool tell_saved(Trainer *t, bool saved) {
+static bool tell_saved(Trainer *t, int64_t step, bool saved) {
     int failed = t->failed_saves;
     t->failed_saves = saved ? 0 : failed + 1;
     if (t->rank != 0 || (saved && !failed)) return saved;
     bar_clear(&t->bar);
     printed();
     if (saved)
-        note("saved %s at step %" PRId64 ", after %d failed save%s", t->o->save, t->done, failed,
-             failed == 1 ? "" : "s");
+        note("saved %s at step %" PRId64 ", after %d failed save%s", t->o->save, step, failed, failed == 1 ? "" : "s");
     else if (!(failed & (failed + 1)))
-        note("step %" PRId64 ": %s; the run goes on, and the next save tries again", t->done, saver_trouble(t->saver));
+        note("step %" PRId64 ": %s; the run goes on, and the next save tries again", step, saver_trouble(t->saver));
     return saved;
 }
 
@@ -315,12 +315,31 @@ static void evaluate(Trainer *t) {
         note("step %" PRId64 ": %s; the run goes on", t->done, saver_trouble(t->keeper));
 }
 
-static bool save(Trainer *t) {
+/* The save under way, if any: as far as it goes now, or, with `wait`, to its end. */
+static SaverState go_on_saving(Trainer *t, bool wait) {
+    SaverState x = saver_go_on(t->saver, t->r, wait);
+    if (x != SAVER_SAVED) return x;
+    t->saved = saver_step(t->saver);
+    if (t->rank == 0) t->run->reached->saved = t->saved;
+    return x;
+}
+
+/* The same of one that was left to the background: what it comes to is told. */
+static void look_after_save(Trainer *t, bool wait) {
+    SaverState x = t->saver ? go_on_saving(t, wait) : SAVER_IDLE;
+    if (x == SAVER_SAVED || x == SAVER_FAILED) tell_saved(t, saver_step(t->saver), x == SAVER_SAVED);
+}
+
+/* false: it has failed. One that is left to the background has then only begun. */
+static bool save(Trainer *t, bool wait) {
     Progress p = progress(t);
-    if (!saver_save(t->saver, t->r, &p)) return false;
-    t->saved = t->done;
-    if (t->rank == 0) t->run->reached->saved = t->done;
-    return true;
+    look_after_save(t, true); /* the one before */
+    return saver_begin(t->saver, t->r, &p) && (!wait || go_on_saving(t, true) == SAVER_SAVED);
+}
+
+static void save_and_go_on(Trainer *t) {
+    bool waits = !t->o->save_in_background, fine = save(t, waits);
+    if (waits || !fine) tell_saved(t, t->done, fine);
 }
 
 /* What signals ask for, between two steps. false: the run stops. */
@@ -328,7 +347,8 @@ static bool heed(Trainer *t) {
     int signal = t->stopped ? 0 : sc_heed(t->r, false);
     if (signal && signal != SIGUSR1) t->stopped = signal;
     if (signal != SIGUSR1) return !t->stopped;
-    bool saved = t->saver && (t->saved == t->done || tell_saved(t, save(t)));
+    look_after_save(t, true);
+    bool saved = t->saver && (t->saved == t->done || tell_saved(t, t->done, save(t, true)));
     if (t->rank == 0) {
         bar_clear(&t->bar);
         printed();
@@ -347,8 +367,10 @@ static void finish(Trainer *t) {
     bool halfway = t->stopped && t->done < t->o->steps && !t->over;
     if (t->rank == 0) bar_clear(&t->bar);
     if (!t->stopped && t->run->val.n && t->evaluated != t->done) evaluate(t);
-    bool saves = t->saver && t->saved != t->done && (!halfway || t->done > t->run->first), saved = saves && save(t);
-    if (saved) tell_saved(t, true);
+    look_after_save(t, true);
+    bool saves = t->saver && t->saved != t->done && (!halfway || t->done > t->run->first),
+         saved = saves && save(t, true);
+    if (saved) tell_saved(t, t->done, true);
     if (saves && !saved) {
         if (t->rank == 0) complain("%s", saver_trouble(t->saver));
         t->code = EXIT_INPUT;
@@ -405,6 +427,9 @@ static void print_beginning(const Trainer *t) {
         printf("%-8s %s B predicted, %s B allocated, on each rank\n", host ? "host" : "arena",
                grouped((double)(host ? t->b->host_bytes : t->b->arena_bytes), a),
                grouped((double)sc_allocated(t->r, host), b));
+    if (t->copied)
+        printf("copy     %s B more of host memory on a rank, for the state that is saved in the background\n",
+               grouped((double)t->copied, a));
     printf("batch    %s samples", grouped((double)t->run->global_batch, a));
     if (tokens) printf(", %s tokens", grouped((double)tokens, b));
     printf(" a step: %d rank%s x %d microbatch%s x %s\n", t->b->world, t->b->world == 1 ? "" : "s", t->o->accumulate,
@@ -581,11 +606,15 @@ static Trainer trainer_new(sc_rank *r, Run *run) {
                  .best = INFINITY};
     t.train = loader_new(run->b, run->train.n ? &run->train : NULL, run->records, run->seed);
     if (run->val.n) t.val = loader_new(run->b, &run->val, NULL, run->seed);
-    if (o->save) t.saver = saver_new(run->b, o->save, (int)o->keep, rank, checkpoint_run(run->resume), run->given);
+    if (o->save)
+        t.saver = saver_new(run->b, o->save, (int)o->keep, o->save_in_background, rank, checkpoint_run(run->resume),
+                            run->given);
     if (run->best) {
-        t.keeper = saver_new(run->b, run->best, 1, rank, checkpoint_run(run->resume), run->given);
+        t.keeper = saver_new(run->b, run->best, 1, false, rank, checkpoint_run(run->resume), run->given);
         t.best = sc_host_sum(r, rank ? 0 : saver_val_loss(run->best));
     }
+    for (int k = 0; o->save_in_background && k < run->b->world; k++)
+        t.copied = (uint64_t)fmax((double)t.copied, sc_host_sum(r, k == rank ? (double)saver_copied(t.saver) : 0));
     if (o->export_path) t.exporter = exporter_new(run->b, o, run->weights, rank);
     if (o->sample) t.sampler = sampler_new(run->b, o);
     if (rank == 0) t.log = log_open(o->log, run->resume ? run->first : -1, run->b->metrics, run->b->nmetrics);
@@ -616,7 +645,8 @@ int train_rank(sc_rank *r, void *arg) {
         if (t.rank == 0 && most > 0 && sc_seconds(r) - begin > most && !sc_asked(r)) raise(SIGTERM);
         if (records != RECORDS_READ) continue;
         if (t.o->eval_every && t.done % t.o->eval_every == 0) evaluate(&t);
-        if (t.o->save_every && t.done % t.o->save_every == 0) tell_saved(&t, save(&t));
+        look_after_save(&t, false);
+        if (t.o->save_every && t.done % t.o->save_every == 0) save_and_go_on(&t);
     }
     pthread_setname_np(pthread_self(), "sc trained");
     if (t.rank == 0) bar_clear(&t.bar);
