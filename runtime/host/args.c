@@ -166,8 +166,10 @@ static const Row rows[] = {
      "as "
      "they are kept, which loses nothing)",
      SETS(CHOICE, export_dtype), FROM(EXPORT_FP32, EXPORT_BF16), .needs = "export"},
-    {"log", "FILE", "Write a JSON line for every step; replaces FILE, and continues it with --resume", SETS(TEXT, log),
-     .own = true},
+    {"log", "FILE",
+     "Write a JSON line for every step; replaces FILE, and continues it with --resume. 'run-{rank}.jsonl': a file of "
+     "each rank, with its own times",
+     SETS(TEXT, log), .own = true},
     {"report", "FILE", "Write the log as a page for a browser (HTML), every few seconds and at the end; replaces FILE",
      SETS(TEXT, report), .needs = "log", .own = true},
     {.doc = "Sample"},

@@ -27,6 +27,7 @@ typedef struct {
     Reached *reached;
     int held;    /* keeps other runs from --save's folder, see saver_hold; -1: not here */
     char *best;  /* the folder of --keep-best; NULL: none */
+    char *log;   /* rank 0's; NULL: none */
     char *given; /* settings_text, for the states that are saved */
     Schedule schedule;
     uint64_t seed;

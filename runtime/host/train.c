@@ -33,6 +33,8 @@ typedef struct {
     Exporter *exporter;
     Sampler *sampler;
     Log log;
+    char *log_path; /* NULL: another rank's log has what there is */
+    bool log_each;  /* every rank has a log */
     Bar bar;
     float *metrics;
     sc_record record;              /* of the step being made */
@@ -51,6 +53,7 @@ typedef struct {
     int stopped;                   /* the signal that the run stops for; 0: none */
     uint64_t copied;               /* bytes that a save in the background takes, of the rank that has most */
     bool told_unsaved;             /* that there is no --save for a signal that asks to save */
+    double input_s;                /* that the step has taken to fill its inputs */
     int filled;                    /* microbatch that lies in the loader's staging; -1: none */
     sc_scaler scaler;              /* as the last step left it */
 } Trainer;
@@ -81,8 +84,10 @@ static int64_t first_sample(const Trainer *t, int64_t micro) {
 }
 
 static void fill(Trainer *t, int micro) {
+    double begin = sc_seconds(t->r);
     if (t->filled != micro) loader_fill(&t->train, t->samples.at, micro, t->position + first_sample(t, micro));
     t->filled = micro;
+    t->input_s += sc_seconds(t->r) - begin;
 }
 
 /* Targets of each count slot over the whole step. 0 would divide by nothing; any guard will do, as the sum is 0 too. */
@@ -109,7 +114,7 @@ static void set_counts(Trainer *t) {
  */
 static void end_line(Trainer *t) {
     log_end(&t->log);
-    t->run->reached->logged = t->log.size;
+    if (t->rank == 0) t->run->reached->logged = t->log.size;
 }
 
 /* ── a step ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -143,17 +148,18 @@ static void report_step(Trainer *t, double seconds) {
     double total = (double)t->samples.of * t->o->accumulate, loss = t->metrics[LOSS] / total;
     double norm = t->b->nmetrics > GRAD_NORM ? t->metrics[GRAD_NORM] : 0;
     check_metrics(t, loss, norm);
-    if (t->rank != 0) return;
+    if (t->rank == 0) t->run->reached->done = t->done + 1; /* before it is seen */
+    if (t->rank != 0 && !t->log_each) return;
     bool tokens = t->train.layout.tokens > 0; /* else samples are counted */
     double work = per_step(t, tokens ? t->train.layout.tokens : t->train.layout.batch);
     double per_second = seconds > 0 ? work / seconds : 0;
-    t->run->reached->done = t->done + 1; /* before it is seen */
     BarMetric metrics[SC_METRICS];
     int n = 0;
     for (int i = FIRST_LOG; i < t->b->nmetrics; i++)
         metrics[n++] = (BarMetric){t->b->metrics[i], t->metrics[i] / (t->b->metric_sums >> i & 1 ? 1 : total)};
-    bar_step(&t->bar, &(BarStep){t->done + 1, loss, norm, t->record.lr[0], per_second, seconds, t->scaler.scale,
-                                 t->scaler.skipped != 0, sc_now_s(), metrics, n});
+    if (t->rank == 0)
+        bar_step(&t->bar, &(BarStep){t->done + 1, loss, norm, t->record.lr[0], per_second, seconds, t->scaler.scale,
+                                     t->scaler.skipped != 0, sc_now_s(), metrics, n});
     log_begin(&t->log, t->done + 1);
     log_number(&t->log, "loss", loss);
     log_number(&t->log, "grad_norm", norm);
@@ -163,6 +169,7 @@ static void report_step(Trainer *t, double seconds) {
     log_whole(&t->log, tokens ? "tokens" : "samples", (tokens ? t->tokens : t->position) + (int64_t)work);
     log_number(&t->log, tokens ? "tok_s" : "samples_s", per_second);
     log_number(&t->log, "seconds", seconds);
+    if (t->log_each) log_number(&t->log, "input_s", t->input_s);
     for (int i = 0; i < n; i++) log_number(&t->log, metrics[i].name, metrics[i].value);
     end_line(t);
 }
@@ -172,6 +179,7 @@ static RecordsStep train_step(Trainer *t) {
     int last = t->o->accumulate - 1;
     double begin = sc_seconds(t->r);
     t->filled = -1;
+    t->input_s = 0;
     sc_set_step(t->r, t->done + 1);
     if (t->run->records) records = records_step(t->run->records, t->r, t->done + 1);
     if (records != RECORDS_READ) return records;
@@ -263,12 +271,13 @@ static void evaluate_weights(Trainer *t) {
     t->worse = loss < t->best ? 0 : t->worse + 1;
     t->best = fmin(loss, t->best);
     t->over = t->o->patience && t->worse >= t->o->patience;
-    if (t->rank != 0) return;
-    bar_clear(&t->bar);
-    if (t->run->val_windows < t->run->val.windows) snprintf(of, sizeof of, "the first %s of ", grouped(windows, a));
-    printf("step %" PRId64 "  val_loss %.6g  (%s%s window%s)\n", t->done, loss, of,
-           grouped((double)t->run->val.windows, b), t->run->val.windows == 1 ? "" : "s");
-    printed();
+    if (t->rank == 0) {
+        bar_clear(&t->bar);
+        if (t->run->val_windows < t->run->val.windows) snprintf(of, sizeof of, "the first %s of ", grouped(windows, a));
+        printf("step %" PRId64 "  val_loss %.6g  (%s%s window%s)\n", t->done, loss, of,
+               grouped((double)t->run->val.windows, b), t->run->val.windows == 1 ? "" : "s");
+        printed();
+    }
     log_begin(&t->log, t->done);
     log_number(&t->log, "val_loss", loss);
     log_number(&t->log, "val_targets", t->b->ncounts ? t->val_targets[0] : windows);
@@ -485,15 +494,15 @@ static void report_device(Trainer *t) {
     double mine = (double)sc_device_used(t->r), most = -1;
     if (strcmp(t->b->target, "cuda")) return;
     for (int k = 0; k < t->b->world; k++) most = fmax(most, sc_host_sum(t->r, k == t->rank ? mine : 0));
-    if (t->rank != 0 || most <= 0) return;
+    if (most <= 0) return;
     uint64_t expected = t->b->arena_bytes + t->b->library_bytes;
-    if (!t->o->quiet)
+    if (t->rank == 0 && !t->o->quiet)
         printf("process  %s B predicted, %s B used, on the fullest GPU\n", grouped((double)expected, predicted),
                grouped((double)most, used));
     printed();
     log_begin(&t->log, t->done);
     log_whole(&t->log, "device_bytes_predicted", (int64_t)expected);
-    log_whole(&t->log, "device_bytes_used", (int64_t)most);
+    log_whole(&t->log, "device_bytes_used", (int64_t)(t->log_each ? mine : most));
     end_line(t);
 }
 
@@ -560,6 +569,7 @@ static void log_start(Trainer *t) {
     log_text(&t->log, "target", t->b->target);
     log_text(&t->log, "start", now);
     log_whole(&t->log, "world", t->b->world);
+    if (t->log_each) log_whole(&t->log, "rank", t->rank);
     log_whole(&t->log, "steps", t->o->steps);
     log_number(&t->log, "predicted_step_s", predicted_step(t));
     log_whole(&t->log, "arena_bytes", (int64_t)t->b->arena_bytes);
@@ -617,7 +627,9 @@ static Trainer trainer_new(sc_rank *r, Run *run) {
         t.copied = (uint64_t)fmax((double)t.copied, sc_host_sum(r, k == rank ? (double)saver_copied(t.saver) : 0));
     if (o->export_path) t.exporter = exporter_new(run->b, o, run->weights, rank);
     if (o->sample) t.sampler = sampler_new(run->b, o);
-    if (rank == 0) t.log = log_open(o->log, run->resume ? run->first : -1, run->b->metrics, run->b->nmetrics);
+    t.log_path = log_path(o->log, rank);
+    t.log_each = o->log && strstr(o->log, LOG_RANK);
+    t.log = log_open(t.log_path, run->resume ? run->first : -1, run->b->metrics, run->b->nmetrics);
     t.bar = bar_new(o->quiet, run->first + 1, o->steps, t.train.layout.tokens ? "tok/s" : "samples/s");
     t.metrics = need((size_t)run->b->nmetrics + 2, sizeof *t.metrics);
     return t;
@@ -635,7 +647,7 @@ int train_rank(sc_rank *r, void *arg) {
     sc_barrier(r);
     if (program_named(t.b, "start") >= 0) sc_run_program(r, program_named(t.b, "start"));
     if (t.rank == 0 && !t.o->quiet) print_beginning(&t);
-    if (t.rank == 0) log_start(&t);
+    if (t.log_path) log_start(&t);
     report_device(&t);
     pthread_setname_np(pthread_self(), "sc training"); /* from here to "sc trained" nothing allocates */
     RecordsStep records = RECORDS_READ;
@@ -671,6 +683,7 @@ int train_rank(sc_rank *r, void *arg) {
     exporter_free(t.exporter);
     sampler_free(t.sampler);
     log_close(&t.log);
+    free(t.log_path);
     free(t.metrics);
     return t.code;
 }

@@ -1,4 +1,4 @@
-"""What people have around a run: early stopping, a limit of time, validation alone, older states.
+"""What people have around a run: early stopping, a limit of time, validation alone, older states, a log of each rank.
 
 Relies on: harness.py, models/gpt2.lua. Relied on by: run.py, test_diagnostics.py."""
 import json
@@ -152,3 +152,32 @@ def test_the_last_states_are_kept():
         f.write(bytes([last[0] ^ 1]))
     rc, _, err = go(*data, "--resume", own, "--steps", "12")
     check(rc == 1 and "%s/rank-1.safetensors: the bytes of " % own in err and "are not those that were saved" in err, err)
+
+
+def test_a_log_of_each_rank():
+    """What is of all ranks is the same in each log, as in the one log of a run; seconds are the rank's own. A resumed run goes on in each."""
+    folder = scratch("ranks")
+    state, name, one = os.path.join(folder, "state"), os.path.join(folder, "run-{rank}.jsonl"), os.path.join(folder, "one")
+    data = "--data", corpus(), "--val-data", corpus("val", 4000, 5), "--seed", "1", "--eval-every", "2"
+    for steps, more in ("4", ("--save", state)), ("6", ("--resume", state, "--report", os.path.join(folder, "run.html"))):
+        rc, said, err = go(*data, "--steps", steps, "--log", name, *more)
+        check(rc == 0 and said.count("step 4") >= (steps == "4") and not err.replace("gpt2: note: ", ""), said + err)
+    go(*data, "--steps", "6", "--log", one)
+    check(sorted(os.listdir(folder)) == ["one", "run-0.jsonl", "run-1.jsonl", "run.html", "state"], "%s" % os.listdir(folder))
+    starts, lines = [], [read_log(one)]
+    for rank in range(2):
+        path = name.replace("{rank}", str(rank))
+        starts.append([line["rank"] for line in map(json.loads, open(path)) if "model" in line])
+        lines.append(read_log(path))
+        check(all(0 <= line["input_s"] <= line["seconds"] for line in lines[-1] if "loss" in line), "%s" % lines[-1])
+    check(starts == [[0, 0], [1, 1]], "%s" % starts)
+    own = "seconds", "tok_s", "input_s"
+    same = [[{k: v for k, v in line.items() if k not in own} for line in log] for log in lines]
+    check(same[0] == same[1] == same[2] and len(same[0]) == 9, "%s" % same)
+    check(lines[1] != lines[2], "times of one rank in both logs")
+    rc, _, err = go(*data, "--steps", "1", "--log", name, "--export", name.replace("{rank}", "1"))
+    check(rc == 1 and "--log and --export are one file, %s: name another" % name.replace("{rank}", "1") in err, err)
+    os.unlink(name.replace("{rank}", "1"))
+    os.mkdir(name.replace("{rank}", "1"))
+    rc, _, err = go(*data, "--steps", "1", "--log", name)
+    check(rc == 1 and "cannot write the log %s: Is a directory" % name.replace("{rank}", "1") in err, err)
