@@ -392,6 +392,18 @@ static void finish(Trainer *t) {
     t->run->reached->stopped = t->stopped;
 }
 
+/* The last line of a run, for who follows its log. */
+static void log_ending(Trainer *t) {
+    log_begin(&t->log, t->done);
+    log_text(&t->log, "end",
+             t->code                  ? "failed"
+             : t->over                ? "patience"
+             : t->done >= t->o->steps ? "complete"
+             : t->stopped             ? "stopped"
+                                      : "input ended");
+    end_line(t);
+}
+
 /* ── the beginning ───────────────────────────────────────────────────────────────────────────────────────────────────
  */
 /* "tokens int32[8,64], targets int32[8,64]": what a record is, for who writes the other end of the pipe. */
@@ -676,6 +688,7 @@ int train_rank(sc_rank *r, void *arg) {
     }
     report_device(&t);
     finish(&t);
+    log_ending(&t);
     loader_free(&t.train);
     loader_free(&t.val);
     saver_free(t.saver);

@@ -30,6 +30,7 @@ def test_patience_ends_a_run():
     found = validations(log)
     best = min(range(len(found)), key=lambda k: found[k][1])
     check(rc == 0 and best == len(found) - 4 and found[-1][0] < 60, "exit %d: %s %s" % (rc, found, err))
+    check(open(log).read().endswith('{"step": %d, "end": "patience"}\n' % found[-1][0]), "the log's end")
     check("3 validations found no val_loss below %.6g, as --patience allows; the run ends" % found[best][1] in err, err)
     check(os.path.exists(os.path.join(state, "index.json")) and os.path.exists(weights), "what a complete run leaves")
     rc, _, err = go(*data, "--steps", "8", "--lr", "1e-2", "--eval-every", "2", "--patience", "3")
