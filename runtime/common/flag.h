@@ -1,6 +1,6 @@
 /* A counter that threads and processes wait on without spinning: a futex word and the number of its sleepers.
  * Relies on: Linux futexes (not private: they work across the ranks' shared memory), C11 atomics.
- * Relied on by: stream.c, collective.c, launch.c. */
+ * Relied on by: stream.c, collective.c, launch.c, runtime/host/background.c. */
 #ifndef SC_FLAG_H
 #define SC_FLAG_H
 

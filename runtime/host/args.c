@@ -129,6 +129,13 @@ static const Row rows[] = {
      SETS(TEXT, save)},
     {"save-every", "N", "With --save: save every N steps too", SETS(WHOLE, save_every), FROM(1, STEPS),
      .needs = "save"},
+    {"keep", "N",
+     "With --save: keep the last N saved states (default 1); --resume DIR/step-00000100 takes an older one",
+     SETS(WHOLE, keep), FROM(1, 1000), .needs = "save"},
+    {"save-in-background", NULL,
+     "With --save: copy the state into host memory and go on while the copy is written; the next save waits for it. "
+     "The copy's bytes are told at the start",
+     SETS(FLAG, save_in_background), .needs = "save"},
     {"resume", "DIR",
      "Go on from a saved state (any world size), with the options of the optimizer that the saved run had where none "
      "are given here; what differs from that run is told",
@@ -165,8 +172,10 @@ static const Row rows[] = {
      "as "
      "they are kept, which loses nothing)",
      SETS(CHOICE, export_dtype), FROM(EXPORT_FP32, EXPORT_BF16), .needs = "export"},
-    {"log", "FILE", "Write a JSON line for every step; replaces FILE, and continues it with --resume", SETS(TEXT, log),
-     .own = true},
+    {"log", "FILE",
+     "Write a JSON line for every step; replaces FILE, and continues it with --resume. 'run-{rank}.jsonl': a file of "
+     "each rank, with its own times",
+     SETS(TEXT, log), .own = true},
     {"report", "FILE", "Write the log as a page for a browser (HTML), every few seconds and at the end; replaces FILE",
      SETS(TEXT, report), .needs = "log", .own = true},
     {.doc = "Sample"},
@@ -622,6 +631,7 @@ static Options defaults(const sc_build *b) {
     int threads = computes_on_gpu(b) ? FOR_MEMORY : b->threads, most = sc_processors(b);
     return (Options){
         .steps = -1,
+        .keep = 1,
         .seed = 1,
         .sample_ids = -1,
         .temperature = 1,

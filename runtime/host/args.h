@@ -25,8 +25,8 @@ typedef struct {
     int export_dtype; /* EXPORT_... */
     bool export_adapters;
     const char *go_on; /* --continue: save and resume are this folder, which may hold no state yet */
-    int64_t save_every, eval_every, eval_steps, patience;
-    bool eval_only, keep_best;
+    int64_t save_every, keep, eval_every, eval_steps, patience;
+    bool eval_only, keep_best, save_in_background;
     double time_limit; /* hours; 0: none */
     bool has_seed;
     uint64_t seed;

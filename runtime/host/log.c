@@ -30,6 +30,13 @@ static int open_log(const char *path) {
     return fd;
 }
 
+char *log_path(const char *name, int rank) {
+    const char *at = name ? strstr(name, LOG_RANK) : NULL;
+    if (!name || (!at && rank)) return NULL;
+    if (!at) return need_text("%s", name);
+    return need_text("%.*s%d%s", (int)(at - name), name, rank, at + strlen(LOG_RANK));
+}
+
 void log_check(const char *path) {
     close(open_log(path));
 }

@@ -1,6 +1,6 @@
 /* The log of a run: one JSON object a line.
  * Relies on: die, target.
- * Relied on by: train. */
+ * Relied on by: train, run. */
 #ifndef HOST_LOG_H
 #define HOST_LOG_H
 
@@ -16,6 +16,9 @@ typedef struct {
     size_t n, cap;
 } Log;
 
+#define LOG_RANK "{rank}" /* in a log's name: a log for each rank */
+/* Where rank `rank` writes, in new memory; NULL: nowhere, as ranks but 0 where there is one log. */
+char *log_path(const char *name, int rank);
 void log_check(const char *path); /* before ranks start: dies where it cannot be written */
 /* after < 0: begins anew. Else goes on behind the lines of steps up to `after`: later ones, of a run that was ended
  * before its next save, are cut off. names: of n figures that a line may hold beyond the usual ones. */

@@ -30,10 +30,11 @@ typedef struct {
 
 /* ── before the run ──────────────────────────────────────────────────────────────────────────────────────────────────
  */
-void report_check(const Options *o) {
+void report_check(const Run *run) {
+    const Options *o = &run->o;
     struct stat st;
-    if (stat(o->log, &st) == 0 && !S_ISREG(st.st_mode))
-        die("--report: %s is not a regular file, and the page is made of the log; name a file with --log", o->log);
+    if (stat(run->log, &st) == 0 && !S_ISREG(st.st_mode))
+        die("--report: %s is not a regular file, and the page is made of the log; name a file with --log", run->log);
     if (stat(o->report, &st) == 0 && !S_ISREG(st.st_mode))
         die("cannot write the report %s: it is not a regular file; name another one with --report", o->report);
     int error = sc_aside_try(o->report);
@@ -85,14 +86,14 @@ _Noreturn static void write_pages(const Run *run, int pipe) {
     for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++) signal(ignored[i], SIG_IGN);
     setpriority(PRIO_PROCESS, 0, NICE); /* the lowest would let it starve beside ranks that spin */
     Writer w = {.path = o->report, .fd = -1};
-    w.lines = run_log_new(o->log, ROWS, (RunMemory){more, NULL});
+    w.lines = run_log_new(run->log, ROWS, (RunMemory){more, NULL});
     for (int wait = FIRST_MS; wait > 0;) {
         struct pollfd p = {pipe, POLLIN, 0};
         bool ended = poll(&p, 1, wait) > 0;
         int64_t logged = run->reached->logged;
         clock_t begin = clock(); /* of this process's own time */
         wait = logged < 0 ? FIRST_MS : BETWEEN_MS;
-        if (logged >= 0 && w.fd < 0) w.fd = open(o->log, O_RDONLY | O_CLOEXEC);
+        if (logged >= 0 && w.fd < 0) w.fd = open(run->log, O_RDONLY | O_CLOEXEC);
         bool new = logged >= 0 && read_lines(&w, logged);
         if (new || (ended && w.read)) write_page(&w, !ended);
         wait = (int)fmax(wait, 1e3 * SHARE * (double)(clock() - begin) / CLOCKS_PER_SEC);

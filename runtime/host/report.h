@@ -12,8 +12,8 @@ typedef struct {
     int alive; /* while this end of a pipe is open, here or in a rank, the run goes on; -1: none */
 } Reporter;
 
-void report_check(
-    const Options *o); /* before ranks start: dies where the page, or a page of this log, cannot be made */
+/* Before ranks start: dies where the page, or a page of this log, cannot be made. */
+void report_check(const Run *run);
 /* Starts the process, before the ranks are forked. It reads the lines that rank 0 says are whole (Reached.logged). */
 Reporter report_start(const Run *run);
 void report_end(Reporter *r); /* after the ranks have ended: waits for the last page */

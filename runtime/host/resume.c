@@ -253,7 +253,9 @@ static char *open_files(Checkpoint *c) {
     int opened = 0;
     c->files = need((size_t)c->world, sizeof *c->files);
     while (opened < c->world && !wrong) {
-        char *path = need_text("%s/%s/rank-%d.safetensors", c->dir, c->folder, opened), *why = NULL;
+        bool own = strcmp(c->folder, ".") == 0; /* the index lies beside the files */
+        char *path = need_text("%s/%s%srank-%d.safetensors", c->dir, own ? "" : c->folder, own ? "" : "/", opened),
+             *why = NULL;
         StFile *f = &c->files[opened];
         if (!st_open(f, path, error))
             wrong = need_text("%s: %s", path, error);

@@ -157,13 +157,16 @@ static bool is_file(const Output *x, uint64_t device, uint64_t inode) {
  * replaced when they are whole. */
 static void check_one_use(const Run *run) {
     const Options *o = &run->o;
-    Output out[] = {{.option = "--log", .path = o->log},
-                    {.option = "--export", .path = o->export_path},
-                    {.option = "--report", .path = o->report},
-                    {.option = "-o", .path = o->debug.dump_path},
-                    {.option = "--trace", .path = o->debug.trace_path}};
-    enum { EXPORT = 1, OUTPUTS = sizeof out / sizeof *out };
-    for (int i = 0; i < OUTPUTS; i++) {
+    enum { OTHERS = 4 };
+    const Output others[OTHERS] = {{.option = "--export", .path = o->export_path},
+                                   {.option = "--report", .path = o->report},
+                                   {.option = "-o", .path = o->debug.dump_path},
+                                   {.option = "--trace", .path = o->debug.trace_path}};
+    int logs = run->b->world, export = logs, n = logs + OTHERS;
+    Output *out = need((size_t)n, sizeof *out);
+    for (int k = 0; k < logs; k++) out[k] = (Output){.option = "--log", .path = log_path(o->log, k)};
+    memcpy(out + logs, others, sizeof others);
+    for (int i = 0; i < n; i++) {
         Output *x = &out[i];
         const char *reader = NULL;
         struct stat st;
@@ -180,13 +183,15 @@ static void check_one_use(const Run *run) {
             if (is_file(x, run->train.files[k].device, run->train.files[k].inode)) reader = "--data";
         for (int k = 0; k < run->val.n; k++)
             if (is_file(x, run->val.files[k].device, run->val.files[k].inode)) reader = "--val-data";
-        for (int k = 0; k < o->weights.n && i != EXPORT; k++)
+        for (int k = 0; k < o->weights.n && i != export; k++)
             if (stat(o->weights.at[k], &st) == 0 && is_file(x, st.st_dev, st.st_ino)) reader = "--weights";
         if (reader) die("%s %s would write over what %s reads: name another file", x->option, x->path, reader);
         for (int k = 0; k < i; k++)
             if (out[k].path && one_file(x, &out[k]))
                 die("%s and %s are one file, %s: name another for one of them", out[k].option, x->option, x->path);
     }
+    for (int k = 0; k < logs; k++) free((char *)out[k].path);
+    free(out);
 }
 
 static void check_outputs(Run *run) {
@@ -198,8 +203,8 @@ static void check_outputs(Run *run) {
     if (o->save) run->held = saver_check(o->save, o->resume, run->held);
     if (run->best) saver_check(run->best, o->resume || o->go_on ? run->best : NULL, -1); /* held until we end */
     if (o->export_path) exporter_check(o);
-    if (o->log) log_check(o->log);
-    if (o->report) report_check(o);
+    if (run->log) log_check(run->log);
+    if (o->report) report_check(run);
 }
 
 /* ── a run that a signal ended ───────────────────────────────────────────────────────────────────────────────────────
@@ -253,6 +258,7 @@ int host_main(const sc_build *b, int argc, char **argv) {
     open_data(&run, &l);
     begin_at(&run, &l);
     if (run.o.keep_best) run.best = need_text("%s/best", run.o.save);
+    run.log = log_path(run.o.log, 0);
     if (sc_first()) check_outputs(&run);
     run.given = run.o.save && sc_first() ? settings_text(&run) : need_text("{}");
     run.reached = mmap(NULL, sizeof *run.reached, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -275,6 +281,7 @@ int host_main(const sc_build *b, int argc, char **argv) {
     free(run.given);
     free(run.best);
     free(run.prompt.ids);
+    free(run.log);
     args_free(&run.o);
     return code;
 }

@@ -28,6 +28,7 @@ typedef struct {
     Reached *reached;
     int held;      /* keeps other runs from --save's folder, see saver_hold; -1: not here */
     char *best;    /* the folder of --keep-best; NULL: none */
+    char *log;     /* rank 0's; NULL: none */
     char *given;   /* settings_text, for the states that are saved */
     Prompt prompt; /* of --sample */
     Schedule schedule;

@@ -32,6 +32,8 @@ typedef struct {
     Exporter *exporter;
     Sampler *sampler;
     Log log;
+    char *log_path; /* NULL: another rank's log has what there is */
+    bool log_each;  /* every rank has a log */
     Bar bar;
     float *metrics;
     sc_record record;              /* of the step being made */
@@ -48,7 +50,9 @@ typedef struct {
     bool counted;                  /* val_targets is known: */
     double val_targets[SC_COUNTS]; /* of each count slot, in all windows that are validated on */
     int stopped;                   /* the signal that the run stops for; 0: none */
+    uint64_t copied;               /* bytes that a save in the background takes, of the rank that has most */
     bool told_unsaved;             /* that there is no --save for a signal that asks to save */
+    double input_s;                /* that the step has taken to fill its inputs */
     int filled;                    /* microbatch that lies in the loader's staging; -1: none */
     sc_scaler scaler;              /* as the last step left it */
 } Trainer;
@@ -79,8 +83,10 @@ static int64_t first_sample(const Trainer *t, int64_t micro) {
 }
 
 static void fill(Trainer *t, int micro) {
+    double begin = sc_seconds(t->r);
     if (t->filled != micro) loader_fill(&t->train, t->samples.at, micro, t->position + first_sample(t, micro));
     t->filled = micro;
+    t->input_s += sc_seconds(t->r) - begin;
 }
 
 /* Targets of each count slot over the whole step. 0 would divide by nothing; any guard will do, as the sum is 0 too. */
@@ -107,7 +113,7 @@ static void set_counts(Trainer *t) {
  */
 static void end_line(Trainer *t) {
     log_end(&t->log);
-    t->run->reached->logged = t->log.size;
+    if (t->rank == 0) t->run->reached->logged = t->log.size;
 }
 
 /* ── a step ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -141,17 +147,18 @@ static void report_step(Trainer *t, double seconds) {
     double total = (double)t->samples.of * t->o->accumulate, loss = t->metrics[LOSS] / total;
     double norm = t->b->nmetrics > GRAD_NORM ? t->metrics[GRAD_NORM] : 0;
     check_metrics(t, loss, norm);
-    if (t->rank != 0) return;
+    if (t->rank == 0) t->run->reached->done = t->done + 1; /* before it is seen */
+    if (t->rank != 0 && !t->log_each) return;
     bool tokens = t->train.layout.tokens > 0; /* else samples are counted */
     double work = per_step(t, tokens ? t->train.layout.tokens : t->train.layout.batch);
     double per_second = seconds > 0 ? work / seconds : 0;
-    t->run->reached->done = t->done + 1; /* before it is seen */
     BarMetric metrics[SC_METRICS];
     int n = 0;
     for (int i = FIRST_LOG; i < t->b->nmetrics; i++)
         metrics[n++] = (BarMetric){t->b->metrics[i], t->metrics[i] / (t->b->metric_sums >> i & 1 ? 1 : total)};
-    bar_step(&t->bar, &(BarStep){t->done + 1, loss, norm, t->record.lr[0], per_second, seconds, t->scaler.scale,
-                                 t->scaler.skipped != 0, sc_now_s(), metrics, n});
+    if (t->rank == 0)
+        bar_step(&t->bar, &(BarStep){t->done + 1, loss, norm, t->record.lr[0], per_second, seconds, t->scaler.scale,
+                                     t->scaler.skipped != 0, sc_now_s(), metrics, n});
     log_begin(&t->log, t->done + 1);
     log_number(&t->log, "loss", loss);
     log_number(&t->log, "grad_norm", norm);
@@ -161,6 +168,7 @@ static void report_step(Trainer *t, double seconds) {
     log_whole(&t->log, tokens ? "tokens" : "samples", (tokens ? t->tokens : t->position) + (int64_t)work);
     log_number(&t->log, tokens ? "tok_s" : "samples_s", per_second);
     log_number(&t->log, "seconds", seconds);
+    if (t->log_each) log_number(&t->log, "input_s", t->input_s);
     for (int i = 0; i < n; i++) log_number(&t->log, metrics[i].name, metrics[i].value);
     end_line(t);
 }
@@ -170,6 +178,7 @@ static RecordsStep train_step(Trainer *t) {
     int last = t->o->accumulate - 1;
     double begin = sc_seconds(t->r);
     t->filled = -1;
+    t->input_s = 0;
     sc_set_step(t->r, t->done + 1);
     if (t->run->records) records = records_step(t->run->records, t->r, t->done + 1);
     if (records != RECORDS_READ) return records;
@@ -261,12 +270,14 @@ static void evaluate_weights(Trainer *t) {
     t->worse = loss < t->best ? 0 : t->worse + 1;
     t->best = fmin(loss, t->best);
     t->over = t->o->patience && t->worse >= t->o->patience;
-    if (t->rank != 0) return;
-    bar_clear(&t->bar);
-    if (t->run->val_windows < t->run->val.windows) snprintf(of, sizeof of, "the first %s of ", grouped(windows, a));
-    printf("step %" PRId64 "  val_loss %.6g  (%s%s %s%s)\n", t->done, loss, of, grouped((double)t->run->val.windows, b),
-           t->run->val.arrays ? "sample" : "window", t->run->val.windows == 1 ? "" : "s");
-    printed();
+    if (t->rank == 0) {
+        bar_clear(&t->bar);
+        if (t->run->val_windows < t->run->val.windows) snprintf(of, sizeof of, "the first %s of ", grouped(windows, a));
+        printf("step %" PRId64 "  val_loss %.6g  (%s%s %s%s)\n", t->done, loss, of,
+               grouped((double)t->run->val.windows, b), t->run->val.arrays ? "sample" : "window",
+               t->run->val.windows == 1 ? "" : "s");
+        printed();
+    }
     log_begin(&t->log, t->done);
     log_number(&t->log, "val_loss", loss);
     log_number(&t->log, "val_targets", t->b->ncounts ? t->val_targets[0] : windows);
@@ -276,17 +287,16 @@ static void evaluate_weights(Trainer *t) {
 
 /* A save that fails ends no run: the next one tries again, and the last one decides. Of many that fail in a row fewer
  * and fewer are told: the 1st, 2nd, 4th and so on. */
-static bool tell_saved(Trainer *t, bool saved) {
+static bool tell_saved(Trainer *t, int64_t step, bool saved) {
     int failed = t->failed_saves;
     t->failed_saves = saved ? 0 : failed + 1;
     if (t->rank != 0 || (saved && !failed)) return saved;
     bar_clear(&t->bar);
     printed();
     if (saved)
-        note("saved %s at step %" PRId64 ", after %d failed save%s", t->o->save, t->done, failed,
-             failed == 1 ? "" : "s");
+        note("saved %s at step %" PRId64 ", after %d failed save%s", t->o->save, step, failed, failed == 1 ? "" : "s");
     else if (!(failed & (failed + 1)))
-        note("step %" PRId64 ": %s; the run goes on, and the next save tries again", t->done, saver_trouble(t->saver));
+        note("step %" PRId64 ": %s; the run goes on, and the next save tries again", step, saver_trouble(t->saver));
     return saved;
 }
 
@@ -314,12 +324,31 @@ static void evaluate(Trainer *t) {
         note("step %" PRId64 ": %s; the run goes on", t->done, saver_trouble(t->keeper));
 }
 
-static bool save(Trainer *t) {
+/* The save under way, if any: as far as it goes now, or, with `wait`, to its end. */
+static SaverState go_on_saving(Trainer *t, bool wait) {
+    SaverState x = saver_go_on(t->saver, t->r, wait);
+    if (x != SAVER_SAVED) return x;
+    t->saved = saver_step(t->saver);
+    if (t->rank == 0) t->run->reached->saved = t->saved;
+    return x;
+}
+
+/* The same of one that was left to the background: what it comes to is told. */
+static void look_after_save(Trainer *t, bool wait) {
+    SaverState x = t->saver ? go_on_saving(t, wait) : SAVER_IDLE;
+    if (x == SAVER_SAVED || x == SAVER_FAILED) tell_saved(t, saver_step(t->saver), x == SAVER_SAVED);
+}
+
+/* false: it has failed. One that is left to the background has then only begun. */
+static bool save(Trainer *t, bool wait) {
     Progress p = progress(t);
-    if (!saver_save(t->saver, t->r, &p)) return false;
-    t->saved = t->done;
-    if (t->rank == 0) t->run->reached->saved = t->done;
-    return true;
+    look_after_save(t, true); /* the one before */
+    return saver_begin(t->saver, t->r, &p) && (!wait || go_on_saving(t, true) == SAVER_SAVED);
+}
+
+static void save_and_go_on(Trainer *t) {
+    bool waits = !t->o->save_in_background, fine = save(t, waits);
+    if (waits || !fine) tell_saved(t, t->done, fine);
 }
 
 /* What signals ask for, between two steps. false: the run stops. */
@@ -327,7 +356,8 @@ static bool heed(Trainer *t) {
     int signal = t->stopped ? 0 : sc_heed(t->r, false);
     if (signal && signal != SIGUSR1) t->stopped = signal;
     if (signal != SIGUSR1) return !t->stopped;
-    bool saved = t->saver && (t->saved == t->done || tell_saved(t, save(t)));
+    look_after_save(t, true);
+    bool saved = t->saver && (t->saved == t->done || tell_saved(t, t->done, save(t, true)));
     if (t->rank == 0) {
         bar_clear(&t->bar);
         printed();
@@ -346,8 +376,10 @@ static void finish(Trainer *t) {
     bool halfway = t->stopped && t->done < t->o->steps && !t->over;
     if (t->rank == 0) bar_clear(&t->bar);
     if (!t->stopped && t->run->val.n && t->evaluated != t->done) evaluate(t);
-    bool saves = t->saver && t->saved != t->done && (!halfway || t->done > t->run->first), saved = saves && save(t);
-    if (saved) tell_saved(t, true);
+    look_after_save(t, true);
+    bool saves = t->saver && t->saved != t->done && (!halfway || t->done > t->run->first),
+         saved = saves && save(t, true);
+    if (saved) tell_saved(t, t->done, true);
     if (saves && !saved) {
         if (t->rank == 0) complain("%s", saver_trouble(t->saver));
         t->code = EXIT_INPUT;
@@ -358,6 +390,18 @@ static void finish(Trainer *t) {
     if (t->sampler && !t->stopped) t->stopped = sampler_run(t->sampler, t->r, &t->record);
     if (!t->stopped) t->stopped = sc_heed(t->r, true);
     t->run->reached->stopped = t->stopped;
+}
+
+/* The last line of a run, for who follows its log. */
+static void log_ending(Trainer *t) {
+    log_begin(&t->log, t->done);
+    log_text(&t->log, "end",
+             t->code                  ? "failed"
+             : t->over                ? "patience"
+             : t->done >= t->o->steps ? "complete"
+             : t->stopped             ? "stopped"
+                                      : "input ended");
+    end_line(t);
 }
 
 /* ── the beginning ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -409,6 +453,9 @@ static void print_beginning(const Trainer *t) {
         printf("%-8s %s B predicted, %s B allocated, on each rank\n", host ? "host" : "arena",
                grouped((double)(host ? t->b->host_bytes : t->b->arena_bytes), a),
                grouped((double)sc_allocated(t->r, host), b));
+    if (t->copied)
+        printf("copy     %s B more of host memory on a rank, for the state that is saved in the background\n",
+               grouped((double)t->copied, a));
     printf("batch    %s samples", grouped((double)t->run->global_batch, a));
     if (tokens) printf(", %s tokens", grouped((double)tokens, b));
     printf(" a step: %d rank%s x %d microbatch%s x %s\n", t->b->world, t->b->world == 1 ? "" : "s", t->o->accumulate,
@@ -464,15 +511,15 @@ static void report_device(Trainer *t) {
     double mine = (double)sc_device_used(t->r), most = -1;
     if (strcmp(t->b->target, "cuda")) return;
     for (int k = 0; k < t->b->world; k++) most = fmax(most, sc_host_sum(t->r, k == t->rank ? mine : 0));
-    if (t->rank != 0 || most <= 0) return;
+    if (most <= 0) return;
     uint64_t expected = t->b->arena_bytes + t->b->library_bytes;
-    if (!t->o->quiet)
+    if (t->rank == 0 && !t->o->quiet)
         printf("process  %s B predicted, %s B used, on the fullest GPU\n", grouped((double)expected, predicted),
                grouped((double)most, used));
     printed();
     log_begin(&t->log, t->done);
     log_whole(&t->log, "device_bytes_predicted", (int64_t)expected);
-    log_whole(&t->log, "device_bytes_used", (int64_t)most);
+    log_whole(&t->log, "device_bytes_used", (int64_t)(t->log_each ? mine : most));
     end_line(t);
 }
 
@@ -539,6 +586,7 @@ static void log_start(Trainer *t) {
     log_text(&t->log, "target", t->b->target);
     log_text(&t->log, "start", now);
     log_whole(&t->log, "world", t->b->world);
+    if (t->log_each) log_whole(&t->log, "rank", t->rank);
     log_whole(&t->log, "steps", t->o->steps);
     log_number(&t->log, "predicted_step_s", predicted_step(t));
     log_whole(&t->log, "arena_bytes", (int64_t)t->b->arena_bytes);
@@ -585,14 +633,20 @@ static Trainer trainer_new(sc_rank *r, Run *run) {
                  .best = INFINITY};
     t.train = loader_new(run->b, run->train.n ? &run->train : NULL, run->records, run->seed);
     if (run->val.n) t.val = loader_new(run->b, &run->val, NULL, run->seed);
-    if (o->save) t.saver = saver_new(run->b, o->save, rank, checkpoint_run(run->resume), run->given);
+    if (o->save)
+        t.saver = saver_new(run->b, o->save, (int)o->keep, o->save_in_background, rank, checkpoint_run(run->resume),
+                            run->given);
     if (run->best) {
-        t.keeper = saver_new(run->b, run->best, rank, checkpoint_run(run->resume), run->given);
+        t.keeper = saver_new(run->b, run->best, 1, false, rank, checkpoint_run(run->resume), run->given);
         t.best = sc_host_sum(r, rank ? 0 : saver_val_loss(run->best));
     }
+    for (int k = 0; o->save_in_background && k < run->b->world; k++)
+        t.copied = (uint64_t)fmax((double)t.copied, sc_host_sum(r, k == rank ? (double)saver_copied(t.saver) : 0));
     if (o->export_path) t.exporter = exporter_new(run->b, o, run->weights, rank);
     if (o->sample) t.sampler = sampler_new(run->b, o, &run->prompt);
-    if (rank == 0) t.log = log_open(o->log, run->resume ? run->first : -1, run->b->metrics, run->b->nmetrics);
+    t.log_path = log_path(o->log, rank);
+    t.log_each = o->log && strstr(o->log, LOG_RANK);
+    t.log = log_open(t.log_path, run->resume ? run->first : -1, run->b->metrics, run->b->nmetrics);
     t.bar = bar_new(o->quiet, run->first + 1, o->steps, t.train.layout.tokens ? "tok/s" : "samples/s");
     t.metrics = need((size_t)run->b->nmetrics + 2, sizeof *t.metrics);
     return t;
@@ -610,7 +664,7 @@ int train_rank(sc_rank *r, void *arg) {
     sc_barrier(r);
     if (program_named(t.b, "start") >= 0) sc_run_program(r, program_named(t.b, "start"));
     if (t.rank == 0 && !t.o->quiet) print_beginning(&t);
-    if (t.rank == 0) log_start(&t);
+    if (t.log_path) log_start(&t);
     report_device(&t);
     pthread_setname_np(pthread_self(), "sc training"); /* from here to "sc trained" nothing allocates */
     RecordsStep records = RECORDS_READ;
@@ -620,7 +674,8 @@ int train_rank(sc_rank *r, void *arg) {
         if (t.rank == 0 && most > 0 && sc_seconds(r) - begin > most && !sc_asked(r)) raise(SIGTERM);
         if (records != RECORDS_READ) continue;
         if (t.o->eval_every && t.done % t.o->eval_every == 0) evaluate(&t);
-        if (t.o->save_every && t.done % t.o->save_every == 0) tell_saved(&t, save(&t));
+        look_after_save(&t, false);
+        if (t.o->save_every && t.done % t.o->save_every == 0) save_and_go_on(&t);
     }
     pthread_setname_np(pthread_self(), "sc trained");
     if (t.rank == 0) bar_clear(&t.bar);
@@ -638,6 +693,7 @@ int train_rank(sc_rank *r, void *arg) {
     }
     report_device(&t);
     finish(&t);
+    log_ending(&t);
     loader_free(&t.train);
     loader_free(&t.val);
     saver_free(t.saver);
@@ -645,6 +701,7 @@ int train_rank(sc_rank *r, void *arg) {
     exporter_free(t.exporter);
     sampler_free(t.sampler);
     log_close(&t.log);
+    free(t.log_path);
     free(t.metrics);
     return t.code;
 }

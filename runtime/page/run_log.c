@@ -296,7 +296,7 @@ static bool read_line(RunLog *l, const char *line, Take *take, void *context, ch
 typedef struct {
     double step, seconds, position;
     unsigned seen; /* of the numbers: a line may name one twice, and the first is the program's own */
-    bool has_step, has_position, samples, start, validation, device;
+    bool has_step, has_position, samples, start, validation, device, end;
     RunStart how;
     double predicted, used;
 } About;
@@ -354,6 +354,7 @@ static bool about(RunLog *l, void *context, const char *name, Kind kind, double 
         if (!to && a->start) setting_add(l, &a->how, name, text);
         a->start |= to == &a->how.model;
     }
+    a->end |= kind == TEXT && !strcmp(name, "end");
     a->validation |= !strcmp(name, "val_loss");
     if (kind != NUMBER) return true;
     bool known = false, peak = !strncmp(name, "peak ", 5);
@@ -401,7 +402,7 @@ bool run_log_add(RunLog *l, const char *line, char why[200]) {
     if (!a.has_step || !(a.step >= 0 && a.step <= 0x1p53) || a.step != floor(a.step))
         return wrong(why, "this line of a log does not say its \"step\", a whole number");
     int64_t step = (int64_t)a.step;
-    bool row = !a.start && !a.device;
+    bool row = !a.start && !a.device && !a.end;
     RunTable *t = a.validation ? &l->validations : &l->steps;
     if (step < l->last_step || (row && t->lines && step == t->columns[RUN_STEP].last_step)) {
         snprintf(why, 200, "step %lld follows step %lld: two runs in one file? give each its own log", (long long)step,

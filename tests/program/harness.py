@@ -367,8 +367,8 @@ def run(binary, *args, records=None, env=None, timeout=MANY):
 
 
 def read_log(path):
-    """What the steps, validations and measurements logged: without the lines that say how the run began."""
-    return [line for line in map(json.loads, open(path)) if "model" not in line]
+    """What the steps, validations and measurements logged: without the lines that say how the run began and ended."""
+    return [line for line in map(json.loads, open(path)) if "model" not in line and "end" not in line]
 
 
 def steps(log):

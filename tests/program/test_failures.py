@@ -342,32 +342,37 @@ def test_training_without_memory():
 
 @waits
 def test_killed_while_saving():
-    """The rank is killed before each call that a save makes: what is left is resumed, and the next run that saves there leaves one
-    state and nothing else; a file of somebody else's in a folder that was left stays, and ends nothing."""
+    """The rank is killed before each call that a save makes: what is left is resumed, and the next run that saves there leaves as
+    many states as it shall keep and nothing else, also in the background; a file of somebody else's in a folder that was left stays, and ends nothing."""
     folder, binary = scratch("killed"), build("mlp.lua", world=1)  # of several ranks the others wait a second
     kept, state = os.path.join(folder, "kept"), os.path.join(folder, "state")
     go = [binary, "--data", corpus(), "--quiet"]
     must([*go, "--steps", "1", "--save", kept])
     kills, left = 0, set()
-    for function in ("mkdir", "open", "write", "fsync", "rename", "unlink", "rmdir"):
+    for function, keep in itertools.product(("mkdir", "open", "write", "fsync", "rename", "unlink", "rmdir"), (1, 2)):
+        way = ["--keep", str(keep), *["--save-in-background"] * (keep - 1)]
         for n in itertools.count(1):
             shutil.rmtree(state, ignore_errors=True)
             shutil.copytree(kept, state)
-            called, rc, err = inject([*go, "--steps", "2", "--resume", state, "--save", state], function, n, -signal.SIGKILL)
+            called, rc, err = inject([*go, "--steps", "2", "--resume", state, "--save", state, *way], function, n, -signal.SIGKILL)
             check(rc != 0 if called else rc == 0, "%s %d: exit %d: %s" % (function, n, rc, err))
             if not called:
                 break
-            more = sorted(set(os.listdir(state)) - {json.load(open(os.path.join(state, "index.json")))["folder"], "index.json"})
+            index = json.load(open(os.path.join(state, "index.json")))
+            more = sorted(set(os.listdir(state)) - {index["folder"], "index.json", *index["kept"]})
             left |= set(more)
             kills += 1
             foreign = [os.path.join(state, name, "notes") for name in more if os.path.isdir(os.path.join(state, name))] if n % 2 else []
             for path in foreign:
                 open(path, "w").close()
-            must([*go, "--steps", "3", "--resume", state, "--save", state])
+            must([*go, "--steps", "3", "--resume", state, "--save", state, *way])
             check(all(os.path.exists(path) for path in foreign), "%s %d: removed a file that it did not write" % (function, n))
             now = {os.path.join(d, f) for d, _, fs in os.walk(state) for f in fs} - set(foreign)
-            whole = {os.path.join(state, "index.json"), os.path.join(state, "step-00000003", "rank-0.safetensors")}
-            check(now == whole and (foreign or sorted(os.listdir(state)) == ["index.json", "step-00000003"]), "%s %d left %s, and then %s" % (function, n, more, now))
+            states = [index["folder"]] * (keep - 1) + ["step-00000003"]
+            whole = {os.path.join(state, name) for name in ["index.json"] + [s + f for s in states for f in ("/index.json", "/rank-0.safetensors")]}
+            check(now == whole and (foreign or sorted(os.listdir(state)) == ["index.json", *states]), "%s %d left %s, and then %s" % (function, n, more, now))
+            for own in states:
+                must([*go, "--steps", "4", "--resume", os.path.join(state, own)])
     check({"step-00000001", "step-00000002", "step-00000002.part", "index.json.next", "index.json.next.part"} <= left, "left only %s" % left)
     return "%d kills, leaving %s" % (kills, ", ".join(sorted(left)))
 

@@ -1,4 +1,4 @@
-"""What people have around a run: early stopping, a limit of time, validation alone.
+"""What people have around a run: early stopping, a limit of time, validation alone, older states, a log of each rank.
 
 Relies on: harness.py, models/gpt2.lua. Relied on by: run.py, test_diagnostics.py."""
 import json
@@ -8,7 +8,7 @@ import struct
 import subprocess
 import time
 
-from harness import MANY, build, check, command, corpus, read_log, scratch, until
+from harness import MANY, build, check, command, corpus, read_log, read_safetensors, scratch, until
 
 SMALL = dict(layers=1, dim=16, heads=2, vocab=256, batch=4, seq=16)
 
@@ -30,6 +30,7 @@ def test_patience_ends_a_run():
     found = validations(log)
     best = min(range(len(found)), key=lambda k: found[k][1])
     check(rc == 0 and best == len(found) - 4 and found[-1][0] < 60, "exit %d: %s %s" % (rc, found, err))
+    check(open(log).read().endswith('{"step": %d, "end": "patience"}\n' % found[-1][0]), "the log's end")
     check("3 validations found no val_loss below %.6g, as --patience allows; the run ends" % found[best][1] in err, err)
     check(os.path.exists(os.path.join(state, "index.json")) and os.path.exists(weights), "what a complete run leaves")
     rc, _, err = go(*data, "--steps", "8", "--lr", "1e-2", "--eval-every", "2", "--patience", "3")
@@ -107,3 +108,77 @@ def test_a_limit_of_time_saves():
     check(rc == 143 and "stopped at step" in said + err and time.time() - begin >= 1, "exit %d: %s%s" % (rc, said[-500:], err))
     rc, said, err = go("--data", corpus(), "--steps", "100000000", "--resume", state, "--time-limit", str(0.1 / 3600), "--save", state)
     check(rc == 143 and "resumed" in said, "exit %d: %s%s" % (rc, said[-500:], err))
+
+
+def step_of(folder):
+    return json.load(open(os.path.join(folder, "index.json")))["step"]
+
+
+def pieces(folder):
+    """A state's bytes, whatever its run is called: the names of its files and its tensors."""
+    return {name: read_safetensors(os.path.join(folder, name)) for name in sorted(os.listdir(folder)) if name.endswith(".safetensors")}
+
+
+def test_the_last_states_are_kept():
+    """--keep 3: each older state is whole and can be resumed by its name; the same step saved again takes one place."""
+    folder = scratch("keep")
+    state, alone, names = os.path.join(folder, "state"), os.path.join(folder, "alone"), lambda *steps: ["index.json"] + ["step-%08d" % s for s in steps]
+    data = "--data", corpus(), "--lr", "1e-2", "--warmup", "0", "--seed", "1"
+    rc, said, err = go(*data, "--steps", "10", "--save", state, "--save-every", "2", "--keep", "3")
+    check(rc == 0 and sorted(os.listdir(state)) == names(6, 8, 10), "%s %s" % (os.listdir(state), err))
+    for k, step in enumerate((6, 8, 10)):
+        one, own = os.path.join(folder, "one"), os.path.join(state, "step-%08d" % step)
+        rc, said, err = go(*data, "--steps", str(step), "--save", one + str(step))
+        check(pieces(own) == pieces(os.path.join(one + str(step), "step-%08d" % step)), "step %d: other bytes" % step)
+        rc, said, err = go(*data, "--resume", own, "--steps", "10", "--save", alone + str(step))
+        check(rc == 0 and "resumed  %s at step %d" % (own, step) in said, said + err)
+        check(k == 2 or pieces(os.path.join(alone + str(step), "step-00000010")) == pieces(os.path.join(state, "step-00000010")), "from step %d: other bytes" % step)
+    moved = shutil.copytree(os.path.join(state, "step-00000008"), os.path.join(folder, "moved"))
+    rc, said, err = go(*data, "--resume", moved, "--steps", "8", "--save", alone)
+    check(rc == 0 and step_of(alone) == 8, err)
+    rc, said, err = go(*data, "--resume", state, "--steps", "10", "--save", state, "--keep", "3")
+    check(rc == 0 and sorted(os.listdir(state)) == names(6, 8) + ["step-00000010.1"], "saved again: %s" % os.listdir(state))
+    rc, said, err = go(*data, "--resume", state, "--steps", "11", "--save", state, "--keep", "2")
+    check(rc == 0 and sorted(os.listdir(state)) == ["index.json", "step-00000010.1", "step-00000011"] and step_of(state) == 11, "fewer: %s" % os.listdir(state))
+    own = os.path.join(state, "step-00000010.1")
+    for args, code, says in ((("--resume", own, "--save", own, "--steps", "12"), 1, "%s is one saved state, of step 10: name another folder with --save, and this one with --resume" % own),
+                             (("--resume", own, "--save", state, "--steps", "12"), 1, "%s holds a training state at step 11: go on with --resume %s, or name another folder" % (state, state)),
+                             (("--steps", "12", "--keep", "2"), 2, "--keep needs --save DIR"), (("--steps", "2", "--save", alone, "--keep", "0"), 2, "--keep wants a whole number from 1 to 1000, not '0'")):
+        rc, _, err = go(*data, *args)
+        check(rc == code and says in err, "%s: exit %d: %s" % (args, rc, err))
+    with open(os.path.join(own, "rank-1.safetensors"), "r+b") as f:
+        f.seek(-1, os.SEEK_END)
+        last = f.read(1)
+        f.seek(-1, os.SEEK_END)
+        f.write(bytes([last[0] ^ 1]))
+    rc, _, err = go(*data, "--resume", own, "--steps", "12")
+    check(rc == 1 and "%s/rank-1.safetensors: the bytes of " % own in err and "are not those that were saved" in err, err)
+
+
+def test_a_log_of_each_rank():
+    """What is of all ranks is the same in each log, as in the one log of a run; seconds are the rank's own. A resumed run goes on in each."""
+    folder = scratch("ranks")
+    state, name, one = os.path.join(folder, "state"), os.path.join(folder, "run-{rank}.jsonl"), os.path.join(folder, "one")
+    data = "--data", corpus(), "--val-data", corpus("val", 4000, 5), "--seed", "1", "--eval-every", "2"
+    for steps, more in ("4", ("--save", state)), ("6", ("--resume", state, "--report", os.path.join(folder, "run.html"))):
+        rc, said, err = go(*data, "--steps", steps, "--log", name, *more)
+        check(rc == 0 and said.count("step 4") >= (steps == "4") and not err.replace("gpt2: note: ", ""), said + err)
+    go(*data, "--steps", "6", "--log", one)
+    check(sorted(os.listdir(folder)) == ["one", "run-0.jsonl", "run-1.jsonl", "run.html", "state"], "%s" % os.listdir(folder))
+    starts, lines = [], [read_log(one)]
+    for rank in range(2):
+        path = name.replace("{rank}", str(rank))
+        starts.append([line["rank"] for line in map(json.loads, open(path)) if "model" in line])
+        lines.append(read_log(path))
+        check(all(0 <= line["input_s"] <= line["seconds"] for line in lines[-1] if "loss" in line), "%s" % lines[-1])
+    check(starts == [[0, 0], [1, 1]], "%s" % starts)
+    own = "seconds", "tok_s", "input_s"
+    same = [[{k: v for k, v in line.items() if k not in own} for line in log] for log in lines]
+    check(same[0] == same[1] == same[2] and len(same[0]) == 9, "%s" % same)
+    check(lines[1] != lines[2], "times of one rank in both logs")
+    rc, _, err = go(*data, "--steps", "1", "--log", name, "--export", name.replace("{rank}", "1"))
+    check(rc == 1 and "--log and --export are one file, %s: name another" % name.replace("{rank}", "1") in err, err)
+    os.unlink(name.replace("{rank}", "1"))
+    os.mkdir(name.replace("{rank}", "1"))
+    rc, _, err = go(*data, "--steps", "1", "--log", name)
+    check(rc == 1 and "cannot write the log %s: Is a directory" % name.replace("{rank}", "1") in err, err)

@@ -63,7 +63,7 @@ def test_red_zones_and_address_sanitizer():
 def test_thread_sanitizer():
     for model, o in MODELS:
         binary, state = build(model, world=2, variant="tsan", **o), os.path.join(scratch("state"), "s")
-        rc, out, err = command([binary, "--data", corpus(), "--steps", "2", "--save", state, *microbatches(o)], env={"TSAN_OPTIONS": "halt_on_error=1"}, timeout=MANY)
+        rc, out, err = command([binary, "--data", corpus(), "--steps", "3", "--save", state, "--save-every", "1", "--save-in-background", *microbatches(o)], env={"TSAN_OPTIONS": "halt_on_error=1"}, timeout=MANY)
         check(rc == 0 and "ThreadSanitizer" not in err, "%s under TSan: exit %d\n%s" % (model, rc, err[-3000:]))
     return "%d programs, ranks and streams as threads" % len(MODELS)
 

@@ -64,7 +64,7 @@ def test_a_full_disk():
     p.stdout.close()
     err = p.stderr.read()
     check(p.wait(60) == 0 and err.splitlines() == lost("standard output", "Broken pipe", "lacks lines"), "a reader that goes: exit %d: %s" % (p.returncode, err))
-    check(len(open(log).read().splitlines()) == 401, "the log lacks lines")
+    check(len(open(log).read().splitlines()) == 402, "the log lacks lines")
     return "%d ways" % (len(outputs) + 2)
 
 

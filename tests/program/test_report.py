@@ -45,7 +45,7 @@ return nn.training {
 
 
 def lines_of(path):
-    return [json.loads(line) for line in open(path)]
+    return [line for line in map(json.loads, open(path)) if "end" not in line]
 
 
 def program():

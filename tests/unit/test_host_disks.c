@@ -138,7 +138,7 @@ Test(host_disks, closed_standard_files_are_nobody_elses) {
     cr_assert_str_eq(err, "shardc: cannot write standard output: Bad file descriptor; the run goes on without it\n"
                           "shardc: standard output lacks lines: Bad file descriptor\n");
     slurp("log2", out, sizeof out);
-    cr_assert(lines_of(out) == 4 && *out == '{' && !strstr(out, "arena    "), "%s", out);
+    cr_assert(lines_of(out) == 5 && *out == '{' && !strstr(out, "arena    "), "%s", out);
 }
 
 Test(host_disks, first_save_that_fails_leaves_nothing) {

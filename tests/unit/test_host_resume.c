@@ -273,6 +273,7 @@ Test(host_resume, one_command_begins_and_goes_on) {
     cr_assert(strstr(out, "resumed  state at step 3"), "%s", out);
     cr_assert(same_files("whole.st", "parts.st"), "started again, the job went another way");
     slurp("log", out, sizeof out);
+    cr_assert(strstr(out, "{\"step\": 3, \"end\": \"stopped\"}\n"), "%s", out);
     for (int i = 1; i <= 6; i++) {
         char step[64];
         snprintf(step, sizeof step, "{\"step\": %d, \"loss\"", i);

@@ -23,7 +23,7 @@ Test(host_run, trains_and_logs) {
     cr_assert(strstr(out, "step 5/5") && strstr(out, "val_loss"), "%s", out);
     cr_assert(strchr(out, '\033') == NULL && strchr(out, '\r') == NULL);
     slurp("log.jsonl", out, sizeof out);
-    cr_assert_eq(lines_of(out), 1 + 5 + 3, "%s", out);
+    cr_assert_eq(lines_of(out), 1 + 5 + 3 + 1, "%s", out);
     cr_assert(!strncmp(out, "{\"step\": 0, \"model\": ", 21) && strstr(out, "\"steps\": 5, \"predicted_step_s\": 0,"),
               "%s", out);
     cr_assert(strstr(out, "{\"step\": 1, \"loss\": 0.") && strstr(out, "\"tokens\": 640") &&
@@ -128,7 +128,7 @@ Test(host_run, nan_stops_with_3) {
     cr_assert_eq(lines_of(out), 1 + 2);
     cr_assert_eq(run((How){2, .nan_step = 3}, "--data a.bin --steps 5 --log log --allow-nan"), 0);
     slurp("log", out, sizeof out);
-    cr_assert(lines_of(out) == 1 + 5 && strstr(out, "\"loss\": null"));
+    cr_assert(lines_of(out) == 1 + 5 + 1 && strstr(out, "\"loss\": null"));
 }
 
 /* Before a run's first step nothing was updated: no advice about the learning rate. */
@@ -261,10 +261,12 @@ Test(host_run, cuts_the_log_back_on_resume) {
     OK(2, "--data a.bin --steps 6 --resume state --quiet --log log");
     OK(2, "--data a.bin --steps 5 --resume state --quiet --log log");
     slurp("log", out, sizeof out);
-    cr_assert_eq(lines_of(out), 3 + 5, "%s", out); /* of three beginnings, one before each part */
+    /* of three beginnings, one before each part; of the end of the first and of the last */
+    cr_assert_eq(lines_of(out), 3 + 5 + 2, "%s", out);
     OK(2, "--data a.bin --steps 2 --quiet --log log");
     slurp("log", out, sizeof out);
-    cr_assert_eq(lines_of(out), 1 + 2);
+    cr_assert_eq(lines_of(out), 1 + 2 + 1);
+    cr_assert(strstr(out, "{\"step\": 2, \"end\": \"complete\"}\n"), "%s", out);
 }
 
 /* ── the page of a run ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -443,7 +445,9 @@ Test(host_run, what_killed_runs_left) {
     cr_assert_eq(system("cd state && find . -type f | sort > ../found"), 0);
     slurp("found", out, sizeof out);
     cr_assert_str_eq(out, "./index.json\n"
+                          "./step-00000001/index.json\n"
                           "./step-00000001/rank-0.safetensors\n./step-00000001/rank-1.safetensors\n"
+                          "./step-00000004.1/index.json\n"
                           "./step-00000004.1/rank-0.safetensors\n./step-00000004.1/rank-1.safetensors\n"
                           "./step-00000004.part/notes\n./step-00000004.part/rank-0.safetensors.old\n"
                           "./step-00000004/notes\n./step-00000005.part\n./step-00000006/notes\n./step-x.part\n");
