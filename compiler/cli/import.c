@@ -209,9 +209,10 @@ int command_import(Arena *a, const Options *o) {
     for (int i = 0; i < p->nunits; i++) parameters += (double)p->units[i].numel;
     const char *name = arena_printf(a, "%.*s", (int)strlen(basename(out)) - 4, basename(out));
     printf("%s: %s of %s, %s parameters\n\n", out, type, path, figure_grouped(a, parameters));
+    const char *partial = strcmp(type, "llama4") ? "" : " --weights-partial"; /* the file holds more than the model */
     static const char plan[] = "--set precision=bf16 --set seq=4096 --world 8 --device h200";
     printf("shardc predict %s %s\n", out, plan);
-    printf("shardc build %s %s && build/%s/%s --weights %s --data 'train*.bin' --steps 1000\n", out, plan, name, name,
-           folder);
+    printf("shardc build %s %s && build/%s/%s --weights %s%s --data 'train*.bin' --steps 1000\n", out, plan, name, name,
+           folder, partial);
     return 0;
 }

@@ -120,6 +120,19 @@ function config.layers_of(c, kind, otherwise)
   return list
 end
 
+-- Which layers have a rope: no_rope_layers (1: they have), or all but every no_rope_layer_interval-th.
+function config.layers_with_rope(c)
+  local list, has = {}, c.no_rope_layers
+  for i = 1, c.num_hidden_layers do
+    if has and #has > 0 then
+      list[i] = has[i] == 1 or has[i] == true
+    else
+      list[i] = i % c.no_rope_layer_interval ~= 0
+    end
+  end
+  return list
+end
+
 -- How many keys each layer's queries see, false: all; and which layers have a window.
 function config.windows(c, otherwise)
   local windowed, windows = config.layers_of(c, "sliding_attention", otherwise), {}

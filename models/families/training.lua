@@ -50,6 +50,14 @@ function training.of(c, o)
     nn.fully_shard(model.model.embed_tokens, policy)
     nn.fully_shard(model.lm_head, policy)
   end
+  local head = model.lm_head
+  if c.within then                                         -- a part of a larger model, whose files name it so
+    local whole, part = nn.module(c.name), model
+    whole[c.within] = part
+    function whole:forward(...) return part(...) end
+    function whole:hidden(...) return part:hidden(...) end
+    model = whole
+  end
   policy.reshard_after_forward = nil                       -- the root stays gathered, as in PyTorch
   nn.fully_shard(model, policy)
 
@@ -59,7 +67,7 @@ function training.of(c, o)
   local function optimizer()
     if o.optimizer == "adamw" then adamw.groups = groups return optim.AdamW(adamw) end
     local others = optim.AdamW(adamw)
-    groups[#groups + 1] = { match = { "model.embed_tokens.*", "lm_head.*" }, optimizer = others }
+    groups[#groups + 1] = { match = { "*embed_tokens.*", "*lm_head.*" }, optimizer = others }
     return optim.Muon { lr = o.lr, adjust_lr_fn = "match_rms_adamw", moment_dtype = o.moments, groups = groups, others = others }
   end
 
@@ -73,7 +81,7 @@ function training.of(c, o)
       local loss, x, balance
       if o.head == "chunks" then
         x, balance = m:hidden(b.tokens)
-        loss = nn.linear_cross_entropy(x, m.lm_head.weight, b.targets, { softcap = c.logits_softcap })
+        loss = nn.linear_cross_entropy(x, head.weight, b.targets, { softcap = c.logits_softcap })
       else
         x, balance = m(b.tokens)
         loss = nn.cross_entropy(x, b.targets)

@@ -15,7 +15,7 @@ import tempfile
 
 import torch
 import transformers
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SHARDC = os.path.join(ROOT, "build", "shardc")
@@ -98,18 +98,26 @@ def config(r, family):
         c.update(moe_intermediate_size=r.choice([20, 36]), n_shared_experts=r.choice([1, 2]), n_routed_experts=8, kv_lora_rank=24, q_lora_rank=r.choice([None, 20]), qk_rope_head_dim=turned,
                  v_head_dim=r.choice([8, 24]), qk_nope_head_dim=r.choice([8, 16]), n_group=groups, topk_group=r.choice([k for k in (1, 2) if k <= groups]), num_experts_per_tok=2,
                  first_k_dense_replace=1, norm_topk_prob=r.random() < 0.5, rope_interleave=r.random() < 0.5, attention_bias=r.random() < 0.5)
+    if family in ("llama4_text", "llama4"):
+        c["num_hidden_layers"] = layers = r.choice([3, 5])
+        c["rope_parameters"] = ropes(r, width, ("default", "llama3"))
+        c.update(head_dim=width, intermediate_size_mlp=r.choice([40, 56]), num_local_experts=r.choice([2, 5]), num_experts_per_tok=r.choice([1, 1, 2]), attention_bias=r.random() < 0.5,
+                 moe_layers=r.choice([None, [0, 2]]), interleave_moe_layer_step=r.choice([1, 2]), use_qk_norm=r.random() < 0.7, no_rope_layers=r.choice([None, [1, 0, 1, 0, 1][:layers]]),
+                 no_rope_layer_interval=r.choice([2, 4]), attention_chunk_size=r.choice([7, 8, 100]), floor_scale=r.choice([5, 100]), attn_scale=r.choice([0.1, 0.5]),
+                 attn_temperature_tuning=r.random() < 0.7)
     if family == "glm4":
         c["rope_parameters"] = dict(ropes(r, width, ("default", "linear")), partial_rotary_factor=0.5)
     return c
 
 
 CLASSES = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3", "olmo2": "Olmo2", "olmo3": "Olmo3", "smollm3": "SmolLM3", "granite": "Granite",
-           "gemma2": "Gemma2", "gemma3_text": "Gemma3", "phi3": "Phi3", "glm4": "Glm4", "cohere2": "Cohere2", "mixtral": "Mixtral", "qwen3_moe": "Qwen3Moe", "olmoe": "Olmoe", "deepseek_v3": "DeepseekV3", "gpt_oss": "GptOss"}
+           "gemma2": "Gemma2", "gemma3_text": "Gemma3", "phi3": "Phi3", "glm4": "Glm4", "cohere2": "Cohere2", "mixtral": "Mixtral", "qwen3_moe": "Qwen3Moe", "olmoe": "Olmoe", "deepseek_v3": "DeepseekV3", "gpt_oss": "GptOss",
+           "llama4_text": "Llama4", "llama4": "Llama4"}
 
 
 def model_of(family, c):
     name = CLASSES[family]
-    cls = getattr(transformers, name + ("TextConfig" if family == "gemma3_text" else "Config"))
+    cls = getattr(transformers, name + ("TextConfig" if family in ("gemma3_text", "llama4_text", "llama4") else "Config"))
     model = getattr(transformers, name + "ForCausalLM")(cls(**c, attn_implementation="eager")).eval()
     with torch.no_grad():
         for p in model.parameters():
@@ -124,10 +132,22 @@ def run(*args, **more):
     return p.stdout
 
 
+def within(folder, family, prefix):
+    """The saved model as the text part of a larger one."""
+    weights, path = os.path.join(folder, "model.safetensors"), os.path.join(folder, "config.json")
+    save_file({prefix + k: t for k, t in load_file(weights).items()}, weights)
+    with open(path) as f:
+        text = json.load(f)
+    with open(path, "w") as f:
+        json.dump({"model_type": family, "text_config": text, "vision_config": {}, "boi_token_index": 3}, f)
+
+
 def compare(folder, family, c, world):
     """(distance of the losses, largest distance of a gradient)"""
     model = model_of(family, c)
     model.save_pretrained(os.path.join(folder, "hf"))
+    if family == "llama4":
+        within(os.path.join(folder, "hf"), family, "language_model.")
     if "num_experts_per_tok" not in c:                       # grouped products have no fp64 there
         model.double()                                       # what both would be without rounding
     path = {k: os.path.join(folder, k) for k in ("hf", "m.lua", "records", "program", "log", "gradients")}
@@ -150,7 +170,7 @@ def compare(folder, family, c, world):
         if file.startswith("gradients"):
             for k, g in load_file(os.path.join(folder, file)).items():
                 gradients.setdefault(k[:-len(".grad")], []).append(g)
-    ours_of = {"mixtral": lambda k: k.replace(".mlp.", ".block_sparse_moe.")}.get(family, lambda k: k)
+    ours_of = {"mixtral": lambda k: k.replace(".mlp.", ".block_sparse_moe."), "llama4": lambda k: "language_model." + k}.get(family, lambda k: k)
     parameters = {ours_of(k): p for k, p in model.named_parameters()}
     if parameters.keys() != gradients.keys():
         raise RuntimeError("gradients of %s" % sorted(parameters.keys() ^ gradients.keys()))

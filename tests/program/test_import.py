@@ -10,7 +10,9 @@ import struct
 from harness import ROOT, SHARDC, check, close, command, losses, must, read_log, read_safetensors, scratch, write_safetensors
 
 SMALL = dict(vocab_size=32, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, rms_norm_eps=1e-5)
-NEEDED = {"gpt_oss": dict(head_dim=8, num_local_experts=4, num_experts_per_tok=2),
+NEEDED = {"llama4_text": dict(intermediate_size_mlp=40, num_local_experts=4, attention_chunk_size=5, head_dim=8),
+          "llama4": dict(text_config=dict(SMALL, intermediate_size_mlp=40, num_local_experts=4, head_dim=8), vision_config={}),
+          "gpt_oss": dict(head_dim=8, num_local_experts=4, num_experts_per_tok=2),
           "deepseek_v3": dict(n_routed_experts=8, num_experts_per_tok=2, moe_intermediate_size=12, kv_lora_rank=12, q_lora_rank=None, qk_rope_head_dim=8,
                               v_head_dim=8, qk_nope_head_dim=8, first_k_dense_replace=1, n_group=2, topk_group=1),
           "mixtral": dict(num_local_experts=4), "olmoe": dict(num_experts=4, num_experts_per_tok=2),
@@ -22,7 +24,7 @@ def folder_of(folder, name="hf", **fields):
     path = os.path.join(folder, name)
     os.makedirs(path, exist_ok=True)
     with open(os.path.join(path, "config.json"), "w") as f:
-        json.dump(dict(SMALL, **fields), f)
+        json.dump(fields if "text_config" in fields else dict(SMALL, **fields), f)
     return path
 
 
@@ -215,6 +217,11 @@ def test_refusals():
     refused('hidden_act = "gelu": known are "silu"', folder_of(folder, model_type="mixtral", hidden_act="gelu"))
     gemma = dict(model_type="gemma3_text", head_dim=8, use_bidirectional_attention=True)
     refused("use_bidirectional_attention = true: this family is causal", folder_of(folder, **gemma))
+    refused("layer_types has chunked_attention, but attention_chunk_size is null",
+            folder_of(folder, model_type="llama4_text", attention_chunk_size=None, layer_types=["chunked_attention", "full_attention"]))
+    for fields, says in ((dict(text_config=None), "text_config is missing: this family trains the text part of the model"),
+                         (dict(text_config={}, tie_word_embeddings=True), "tie_word_embeddings = true: Llama 4's head is a matrix of its own; say so in text_config")):
+        refused(says, folder_of(folder, model_type="llama4", **fields))
     # without its models beside it
     alone = os.path.join(folder, "alone")
     os.makedirs(alone)
