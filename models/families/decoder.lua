@@ -1,10 +1,8 @@
 -- A decoder of the kind of Llama: attention and an MLP by turns, each added to the stream. Paths are Hugging Face's.
--- Relies on: nn. Relied on by: the families, each of which says in a table what is its own.
-local nn = require "nn"
+-- Relies on: nn, families/parts.lua. Relied on by: the families, each of which says in a table what is its own.
+local nn, parts = require "nn", require "families.parts"
 
-local function Linear(inputs, outputs, bias)
-  return nn.Linear(inputs, outputs, { bias = bias or false, init = nn.init.normal(0, 0.02) })
-end
+local Linear, activations = parts.Linear, parts.activations
 
 local function plus_one(self, x) return nn.rms_norm(x, self.weight + 1, self.eps) end
 -- c.norm: "one_plus", whose weights are what is added to 1, as Gemma's; "layer", nn.LayerNorm without a bias; else RMSNorm.
@@ -15,12 +13,6 @@ local function Norm(c, width)
   m.weight, m.eps, m.forward = nn.parameter({ width }), c.eps, plus_one
   return m
 end
-
-local activations = {
-  silu = nn.silu, gelu = nn.gelu, relu = nn.relu,
-  gelu_tanh = function(x) return nn.gelu(x, "tanh") end,
-}
-activations.gelu_pytorch_tanh, activations.gelu_new = activations.gelu_tanh, activations.gelu_tanh
 
 -- Causal attention within chunks of so many positions: each is a sequence of its own where they divide the whole, else a
 -- document.
@@ -169,7 +161,7 @@ end
 
 local function Body(c)
   local m = nn.module(c.name .. "Model")
-  m.embed_tokens = nn.Embedding(c.vocab, c.dim, { init = nn.init.normal(0, 0.02) })
+  m.embed_tokens = parts.Embedding(c.vocab, c.dim)
   m.layers = nn.list {}
   for i = 1, c.layers do m.layers[i] = Block(c, i) end
   m.norm = Norm(c, c.dim)
