@@ -1,7 +1,8 @@
 /* `shardc import`: the config.json of a Hugging Face folder becomes a Lua file that calls the family of its model_type
  * with these fields, and the commands that predict and train from the folder's weights.
- * Relies on: base/places.h, cJSON, models/families. Relied on by: main.c. */
+ * Relies on: base/places.h, ir/training.h, cJSON, models/families. Relied on by: main.c. */
 #include "../base/places.h"
+#include "../ir/training.h"
 #include "../plan/figures.h"
 #include "cli.h"
 
@@ -89,16 +90,23 @@ static int by_name(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* "cohere2, gemma2, ...": a file each in models/families, but those that families share. */
+/* What families share is no family. */
+static bool is_family(const char *name) {
+    static const char *const shared[] = {"config", "decoder", "encoder", "labelled", "parts", "pictures", "training"};
+    for (size_t i = 0; i < sizeof shared / sizeof *shared; i++)
+        if (!strcmp(name, shared[i])) return false;
+    return true;
+}
+
+/* "cohere2, gemma2, ...": a file each in models/families. */
 static const char *families(Arena *a, const char *models) {
-    static const char *const shared[] = {"config.lua", "decoder.lua", "training.lua"};
     VEC(char *) names = {0};
     DIR *d = opendir(path_join(a, models, "families", ""));
     for (struct dirent *e; d && (e = readdir(d));) {
         size_t n = strlen(e->d_name);
-        bool family = n > 4 && !strcmp(e->d_name + n - 4, ".lua");
-        for (size_t i = 0; i < sizeof shared / sizeof *shared; i++) family &= strcmp(e->d_name, shared[i]) != 0;
-        if (family) push(&names, a, arena_printf(a, "%.*s", (int)n - 4, e->d_name));
+        if (n <= 4 || strcmp(e->d_name + n - 4, ".lua")) continue;
+        char *name = arena_printf(a, "%.*s", (int)n - 4, e->d_name);
+        if (is_family(name)) push(&names, a, name);
     }
     if (d) closedir(d);
     qsort(names.at, (size_t)names.n, sizeof *names.at, by_name);
@@ -139,7 +147,7 @@ static const char *model_type_of(Arena *a, const cJSON *root, const char *path, 
     const cJSON *type = cJSON_GetObjectItemCaseSensitive(root, "model_type");
     if (!cJSON_IsString(type)) fail((Source){path, 0}, "it has no model_type; known are %s", families(a, models));
     const char *name = arena_strdup(a, type->valuestring);
-    bool known = is_word(name) && strcmp(name, "config") && strcmp(name, "decoder") && strcmp(name, "training");
+    bool known = is_word(name) && is_family(name);
     if (!known || access(path_join(a, models, "families/", arena_printf(a, "%s.lua", name)), R_OK))
         fail((Source){path, 0}, "model_type '%.80s' has no family here; there are %s (models/families)", name,
              families(a, models));
@@ -156,6 +164,25 @@ static void keep_others(const char *path) {
     fclose(f);
     if (n && !strstr(head, MARK))
         fail(NOWHERE, "%s is there already, and shardc import did not write it: give another name with -o", path);
+}
+
+static bool reads_records(const Graph *g) {
+    for (int i = 0; i < g->inputs.n; i++)
+        if (strcmp(g->inputs.at[i]->from, "tokens")) return true;
+    return false;
+}
+
+/* What records.py, which is the user's, writes. */
+static void tell_record(const Graph *g) {
+    printf("\nrecords.py writes, for each microbatch of all ranks, these tensors one after the other (raw, "
+           "little-endian;\n"
+           "the first size times the number of ranks, --set batch= changes it):\n");
+    for (int i = 0; i < g->inputs.n; i++) {
+        const Input *in = g->inputs.at[i];
+        printf("  %-16s %s", in->name, dtype_name(in->dtype));
+        for (int k = 0; k < in->dims; k++) printf("%s%lld", k ? "," : "[", (long long)in->shape[k]);
+        printf("]\n");
+    }
 }
 
 int command_import(Arena *a, const Options *o) {
@@ -209,9 +236,14 @@ int command_import(Arena *a, const Options *o) {
     for (int i = 0; i < p->nunits; i++) parameters += (double)p->units[i].numel;
     const char *name = arena_printf(a, "%.*s", (int)strlen(basename(out)) - 4, basename(out));
     printf("%s: %s of %s, %s parameters\n\n", out, type, path, figure_grouped(a, parameters));
-    static const char plan[] = "--set precision=bf16 --set seq=4096 --world 8 --device h200";
+    /* The file of the whole model holds more than its text model. */
+    const char *partial = strcmp(type, "llama4") ? "" : " --weights-partial";
+    bool records = reads_records(p->graph);
+    const char *plan =
+        arena_printf(a, "--set precision=bf16%s --world 8 --device h200", records ? "" : " --set seq=4096");
     printf("shardc predict %s %s\n", out, plan);
-    printf("shardc build %s %s && build/%s/%s --weights %s --data 'train*.bin' --steps 1000\n", out, plan, name, name,
-           folder);
+    printf("shardc build %s %s && %sbuild/%s/%s --weights %s%s --data %s --steps 1000\n", out, plan,
+           records ? "python3 records.py | " : "", name, name, folder, partial, records ? "-" : "'train*.bin'");
+    if (records) tell_record(p->graph);
     return 0;
 }

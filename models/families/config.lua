@@ -12,7 +12,11 @@ for name in ([[architectures torch_dtype dtype transformers_version use_cache bo
   pretraining_tp _attn_implementation cache_implementation unsloth_fixed unsloth_version task_specific_params
   finetuning_task tokenizer_class prefix sep_token_id decoder_start_token_id is_decoder cross_attention_hidden_size
   remove_invalid_values exponential_decay_length_penalty suppress_tokens begin_suppress_tokens num_labels
-  _commit_hash attn_implementation experts_implementation _experts_implementation]]):gmatch "%S+" do nothing[name] = true end
+  _commit_hash attn_implementation experts_implementation _experts_implementation _attn_implementation_autoset
+  bad_words_ids begin_suppress_tokens diversity_penalty do_sample early_stopping encoder_no_repeat_ngram_size
+  forced_bos_token_id forced_eos_token_id length_penalty max_length min_length no_repeat_ngram_size num_beam_groups num_beams
+  num_return_sequences output_scores repetition_penalty return_dict_in_generate temperature tf_legacy_loss top_k top_p
+  typical_p]]):gmatch "%S+" do nothing[name] = true end
 
 local function shown(x)
   if type(x) == "string" then return '"' .. x:sub(1, 60):gsub("%c", " ") .. '"' end
@@ -30,6 +34,7 @@ function config.read(given, known, more)
   for name in (more or ""):gmatch "%S+" do free[name] = true end
   for name, value in pairs(given) do
     local default = known[name]
+    if default == nil and name == "pruned_heads" and type(value) == "table" and next(value) == nil then default = config.any end
     if default == nil and name == "quantization_config" then
       config.fail("quantization_config: weights that are stored quantized are not read; take the model's bf16 weights")
     end
@@ -115,6 +120,19 @@ function config.layers_of(c, kind, otherwise)
       list[i] = c.layer_types[i] == kind
     else
       list[i] = otherwise(i - 1)
+    end
+  end
+  return list
+end
+
+-- Which layers have a rope: no_rope_layers (1: they have), or all but every no_rope_layer_interval-th.
+function config.layers_with_rope(c)
+  local list, has = {}, c.no_rope_layers
+  for i = 1, c.num_hidden_layers do
+    if has and #has > 0 then
+      list[i] = has[i] == 1 or has[i] == true
+    else
+      list[i] = i % c.no_rope_layer_interval ~= 0
     end
   end
   return list

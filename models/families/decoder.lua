@@ -1,10 +1,8 @@
 -- A decoder of the kind of Llama: attention and an MLP by turns, each added to the stream. Paths are Hugging Face's.
--- Relies on: nn. Relied on by: the families, each of which says in a table what is its own.
-local nn = require "nn"
+-- Relies on: nn, families/parts.lua. Relied on by: the families, each of which says in a table what is its own.
+local nn, parts = require "nn", require "families.parts"
 
-local function Linear(inputs, outputs, bias)
-  return nn.Linear(inputs, outputs, { bias = bias or false, init = nn.init.normal(0, 0.02) })
-end
+local Linear, activations = parts.Linear, parts.activations
 
 local function plus_one(self, x) return nn.rms_norm(x, self.weight + 1, self.eps) end
 -- c.norm: "one_plus", whose weights are what is added to 1, as Gemma's; "layer", nn.LayerNorm without a bias; else RMSNorm.
@@ -16,13 +14,27 @@ local function Norm(c, width)
   return m
 end
 
-local activations = {
-  silu = nn.silu, gelu = nn.gelu, relu = nn.relu,
-  gelu_tanh = function(x) return nn.gelu(x, "tanh") end,
-}
-activations.gelu_pytorch_tanh, activations.gelu_new = activations.gelu_tanh, activations.gelu_tanh
+-- Causal attention within chunks of so many positions: each is a sequence of its own where they divide the whole, else a
+-- document.
+local function chunked(chunk, options)
+  local batch, seq = options.q:size(0), options.q:size(1)
+  if not chunk or seq <= chunk then return nn.attention(options) end
+  if options.documents then error(("attention in chunks of %d positions: documents that share a row need rows of at most so many; --set seq=%d"):format(chunk, chunk), 0) end
+  if seq % chunk == 0 then
+    for _, name in ipairs { "q", "k", "v" } do
+      local x = options[name]
+      options[name] = x:reshape(batch * (seq // chunk), chunk, x:size(2), x:size(3))
+    end
+  else
+    local numbers = nn.cast(nn.floor_divide(nn.arange(seq), chunk), "int32")
+    options.documents, options.document_length = nn.expand(numbers:reshape(1, seq), { batch, seq }), chunk
+  end
+  return nn.attention(options)
+end
 
--- Of layer i: c.rope[i] are options of nn.rope, or false; c.window[i] is how many keys a query sees, or false.
+-- Of layer i: c.rope[i] are options of nn.rope, or false; c.window[i] is how many keys a query sees, or false; c.chunk[i]
+-- is how many positions see one another, or false. c.temperature: { every, by }, for layers without rope, whose queries
+-- grow by `by` log(1 + n) after n times `every` positions.
 local function Attention(c, i)
   local m = nn.module(c.name .. "Attention")
   local bias, sizes = c.bias or {}, { c.heads * c.width, c.kv_heads * c.width, c.kv_heads * c.width }
@@ -35,7 +47,8 @@ local function Attention(c, i)
   end
   m.o_proj = Linear(c.heads * c.width, c.dim, bias.o)
   m.sinks = c.sinks and nn.parameter({ c.heads }, { init = nn.init.normal(0, 0.02) }) or false
-  if c.qk_norm then                                        -- "head": of each head; "whole": of all of them together
+  m.q_norm, m.k_norm = false, false
+  if c.qk_norm == "head" or c.qk_norm == "whole" then      -- of each head; of all of them together; "turned": below
     local whole = c.qk_norm == "whole"
     m.q_norm, m.k_norm = Norm(c, whole and sizes[1] or c.width), Norm(c, whole and sizes[2] or c.width)
   end
@@ -46,15 +59,21 @@ local function Attention(c, i)
       if norm and c.qk_norm == "whole" then y = norm(y) end
       y = y:reshape(batch, seq, heads, c.width)
       if norm and c.qk_norm == "head" then y = norm(y) end
-      return rope and nn.rope(y, rope) or y
+      if rope then y = nn.rope(y, rope) end
+      return rope and c.qk_norm == "turned" and nn.rms_norm(y, nil, c.eps) or y -- after the rope, without a weight
     end
     local q, k, v
     if c.fused then q, k, v = nn.split(self.qkv_proj(x), sizes, -1) else q = self.q_proj(x) end
-    q = placed(q, c.heads, c.qk_norm and self.q_norm)
-    k = placed(k or self.k_proj(x), c.kv_heads, c.qk_norm and self.k_norm)
+    q = placed(q, c.heads, self.q_norm)
+    k = placed(k or self.k_proj(x), c.kv_heads, self.k_norm)
+    if c.temperature and not rope and seq >= c.temperature.every then
+      local times = nn.floor((nn.cast(nn.arange(seq), "fp32") + 1) / c.temperature.every)
+      q = q * nn.cast((nn.log1p(times) * c.temperature.by + 1):reshape(1, seq, 1, 1), q)
+    end
     v = (v or self.v_proj(x)):reshape(batch, seq, c.kv_heads, c.width)
-    local y = nn.attention { q = q, k = k, v = v, causal = true, documents = documents, dropout = c.attention_dropout or 0, scale = c.scale,
-                             softcap = c.attention_softcap, sinks = self.sinks or nil, window = window and { window - 1, 0 } or nil }
+    local y = chunked(c.chunk and c.chunk[i],
+                      { q = q, k = k, v = v, causal = true, documents = documents, dropout = c.attention_dropout or 0, scale = c.scale, softcap = c.attention_softcap, sinks = self.sinks or nil,
+                        window = window and { window - 1, 0 } or nil })
     return self.o_proj(y:reshape(batch, seq, c.heads * c.width))
   end
   return m
@@ -144,7 +163,7 @@ end
 
 local function Body(c)
   local m = nn.module(c.name .. "Model")
-  m.embed_tokens = nn.Embedding(c.vocab, c.dim, { init = nn.init.normal(0, 0.02) })
+  m.embed_tokens = parts.Embedding(c.vocab, c.dim)
   m.layers = nn.list {}
   for i = 1, c.layers do m.layers[i] = Block(c, i) end
   m.norm = Norm(c, c.dim)

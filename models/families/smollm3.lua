@@ -9,11 +9,8 @@ return function(given)
     attention_bias = false, mlp_bias = false, no_rope_layers = config.any, no_rope_layer_interval = 4,
     sliding_window = config.number, use_sliding_window = false, layer_types = config.any,
   })
-  local rope, has = config.rope(c), {}
-  for i = 1, c.num_hidden_layers do
-    local yes = c.no_rope_layers and c.no_rope_layers[i] or not c.no_rope_layers and i % c.no_rope_layer_interval ~= 0
-    has[i] = (yes == true or yes == 1) and rope
-  end
+  local rope, has = config.rope(c), config.layers_with_rope(c)
+  for i, yes in ipairs(has) do has[i] = yes and rope end
   local windows = config.windows(c, function(i) return c.use_sliding_window and has[i + 1] ~= false end)
   return training.of(training.described("SmolLM3", c, {
     rope = has,

@@ -1,11 +1,11 @@
--- How a decoder is trained: the options that all of them have, their units, their loss and their optimizer.
+-- How families are trained: the options that all of them have, their units and their optimizer; the loss of decoders.
 -- Relies on: nn, optim, families/config.lua, families/decoder.lua. Relied on by: the families, llama3.lua, qwen2.lua.
 local nn, optim = require "nn", require "optim"
 local config, decoder = require "families.config", require "families.decoder"
 local training = {}
 
--- nn.options of these and of a model's own.
-function training.options(own)
+-- nn.options of these and of a model's own; without: names of these that mean nothing to it.
+function training.options(own, without)
   local o = {
     batch = 1, seq = 2048, dropout = 0.0, lr = 3e-4, clip = 1.0, accumulate = 1,
     precision = nn.choice("fp32", "bf16", "fp16"), gradients = nn.choice("fp32", "bf16", "fp16"),
@@ -17,12 +17,58 @@ function training.options(own)
     lora = 0, lora_alpha = nn.optional "number", lora_match = "*_proj", -- rank of nn.lora, 0: all parameters are trained
   }
   for name, value in pairs(own or {}) do o[name] = value end
+  for name in (without or ""):gmatch "%S+" do o[name] = nil end
   return nn.options(o)
 end
 
 -- Options of a family with experts, beside those above: how many ranks they are spread over, and the share of the loss that
 -- spreads tokens evenly (transformers adds it where output_router_logits is set).
 function training.with_experts() return training.options { expert = 1, balance = 0.0 } end
+
+-- Makes units of the model's layers, of `others` and of the model itself, with adapters and recomputation as the options say.
+function training.units(model, layers, others, o, mesh)
+  if o.lora > 0 then
+    nn.lora(model, { rank = o.lora, alpha = o.lora_alpha, match = { o.lora_match }, dtype = o.precision ~= "fp32" and o.precision or nil })
+  end
+  local policy = {
+    mesh = mesh,
+    mp_policy = { param_dtype = o.precision, reduce_dtype = "fp32", grad_dtype = o.gradients },
+    reshard_after_forward = o.reshard,
+    prefetch = { forward = o.prefetch, backward = o.prefetch },
+    offload = { params = o.offload == "state", optimizer = o.offload == "state" },
+  }
+  for _, block in ipairs(layers) do
+    if o.recompute ~= "none" or o.offload == "activations" then
+      nn.checkpoint_wrapper(block, {
+        recompute = o.recompute ~= "none",
+        save = o.recompute == "selective" and { "attention", "matmul" } or {},
+        offload = o.offload == "activations" and { "input" } or {},
+      })
+    end
+    nn.fully_shard(block, policy)
+  end
+  for _, module in ipairs(others) do nn.fully_shard(module, policy) end
+  policy.reshard_after_forward = nil                       -- the root stays gathered, as in PyTorch
+  nn.fully_shard(model, policy)
+end
+
+-- nn.training of the fields t (model, batch, loss, sample) with what all families have. elementwise: patterns of parameters
+-- that Muon leaves to AdamW beside vectors, with AdamW's rate and decay for both: embeddings and heads.
+function training.finish(o, t, elementwise)
+  local adamw = { lr = o.lr, betas = { 0.9, 0.95 }, weight_decay = 0.1, moment_dtype = o.moments }
+  local groups = o.lora > 0 and {} or { { match = { "*.bias", "*norm*", "*Norm*" }, weight_decay = 0 } }
+  if o.optimizer == "adamw" then
+    adamw.groups = groups
+    t.optimizer = optim.AdamW(adamw)
+  else
+    local others = optim.AdamW(adamw)
+    groups[#groups + 1] = { match = elementwise, optimizer = others }
+    t.optimizer = optim.Muon { lr = o.lr, adjust_lr_fn = "match_rms_adamw", moment_dtype = o.moments, groups = groups, others = others }
+  end
+  t.schedule = optim.cosine { warmup = 2000, total = 100000, min_ratio = 0.1 }
+  t.clip_grad_norm, t.accumulate = o.clip, o.accumulate
+  return nn.training(t)
+end
 
 -- DPO (arXiv 2305.18290) of the answers in ids and targets, int32 [batch,2,seq], of which the first is the preferred one.
 -- The reference is the model without its adapters.
@@ -37,72 +83,42 @@ local function preference(m, ids, targets, beta)
   return -nn.logsigmoid(margin):mean()
 end
 
--- The training of the decoder that c describes (decoder.lua).
-function training.of(c, o)
-  c.dropout, c.attention_dropout = o.dropout, (c.attention_dropout or 0) > 0 and c.attention_dropout or o.dropout
-  local model = decoder(c)
-  if o.data == "pairs" and o.lora == 0 then
-    error("data=pairs compares the model with itself without its adapters: add --set lora=16, for example", 0)
-  end
-  if o.lora > 0 then
-    nn.lora(model, { rank = o.lora, alpha = o.lora_alpha, match = { o.lora_match }, dtype = o.precision ~= "fp32" and o.precision or nil })
-  end
-  local policy = {
-    mesh = c.experts and nn.mesh { expert = o.expert } or nil,
-    mp_policy = { param_dtype = o.precision, reduce_dtype = "fp32", grad_dtype = o.gradients },
-    reshard_after_forward = o.reshard,
-    prefetch = { forward = o.prefetch, backward = o.prefetch },
-    offload = { params = o.offload == "state", optimizer = o.offload == "state" },
-  }
-  for _, block in ipairs(model.model.layers) do
-    if o.recompute ~= "none" or o.offload == "activations" then
-      nn.checkpoint_wrapper(block, {
-        recompute = o.recompute ~= "none",
-        save = o.recompute == "selective" and { "attention", "matmul" } or {},
-        offload = o.offload == "activations" and { "input" } or {},
-      })
-    end
-    nn.fully_shard(block, policy)
-  end
-  if not c.tied then
-    nn.fully_shard(model.model.embed_tokens, policy)
-    nn.fully_shard(model.lm_head, policy)
-  end
-  policy.reshard_after_forward = nil                       -- the root stays gathered, as in PyTorch
-  nn.fully_shard(model, policy)
-
-  -- Muon with AdamW's rate and decay for all matrices but the embedding and the head.
-  local adamw = { lr = o.lr, betas = { 0.9, 0.95 }, weight_decay = 0.1, moment_dtype = o.moments }
-  local groups = o.lora > 0 and {} or { { match = { "*.bias", "*norm*" }, weight_decay = 0 } }
-  local function optimizer()
-    if o.optimizer == "adamw" then adamw.groups = groups return optim.AdamW(adamw) end
-    local others = optim.AdamW(adamw)
-    groups[#groups + 1] = { match = { "model.embed_tokens.*", "lm_head.*" }, optimizer = others }
-    return optim.Muon { lr = o.lr, adjust_lr_fn = "match_rms_adamw", moment_dtype = o.moments, groups = groups, others = others }
-  end
-
-  local batch = {
+-- What a decoder reads. Of chat and pairs, targets are -100 where nothing is to be predicted.
+local function inputs(o)
+  local function rows(...) return nn.input("int32", { o.batch, ... }) end
+  if o.data == "pairs" then return { ids = rows(2, o.seq), targets = rows(2, o.seq) } end
+  if o.data == "chat" then return { tokens = rows(o.seq), targets = rows(o.seq), documents = rows(o.seq) } end
+  return {
     tokens  = nn.input("int32", { o.batch, o.seq }, { from = "tokens" }),
     targets = nn.input("int32", { o.batch, o.seq }, { from = "tokens", shift = 1 }),
   }
-  if o.data == "chat" then                                 -- targets are -100 where nothing is to be predicted
-    for _, name in ipairs { "tokens", "targets", "documents" } do batch[name] = nn.input("int32", { o.batch, o.seq }) end
-  end
-  if o.data == "pairs" then
-    for _, name in ipairs { "ids", "targets" } do batch[name] = nn.input("int32", { o.batch, 2, o.seq }) end
-    batch.tokens = nil
-  end
+end
 
-  return nn.training {
+-- The training of the decoder that c describes (decoder.lua).
+function training.of(c, o)
+  c.dropout, c.attention_dropout = o.dropout, (c.attention_dropout or 0) > 0 and c.attention_dropout or o.dropout
+  local part = decoder(c)
+  if o.data == "pairs" and o.lora == 0 then
+    error("data=pairs compares the model with itself without its adapters: add --set lora=16, for example", 0)
+  end
+  local head, model = part.lm_head, part
+  if c.within then                                         -- a part of a larger model, whose files name it so
+    model = nn.module(c.name)
+    model[c.within] = part
+    function model:forward(...) return part(...) end
+    function model:hidden(...) return part:hidden(...) end
+  end
+  training.units(model, part.model.layers, c.tied and {} or { part.model.embed_tokens, head }, o, c.experts and nn.mesh { expert = o.expert } or nil)
+  return training.finish(o, {
     model = model,
-    batch = batch,
+    batch = inputs(o),
     loss = function(m, b)
       local loss, x, balance
       if o.data == "pairs" then return preference(m, b.ids, b.targets, o.beta) end
-      local documents = batch.documents and b.documents
+      local documents = o.data == "chat" and b.documents or nil
       if o.head == "chunks" then
         x, balance = m:hidden(b.tokens, documents)
-        loss = nn.linear_cross_entropy(x, m.lm_head.weight, b.targets, { softcap = c.logits_softcap })
+        loss = nn.linear_cross_entropy(x, head.weight, b.targets, { softcap = c.logits_softcap })
       else
         x, balance = m(b.tokens, documents)
         loss = nn.cross_entropy(x, b.targets)
@@ -113,10 +129,7 @@ function training.of(c, o)
       inputs = { tokens = nn.input("int32", { 1, o.seq }, { from = "tokens" }) },
       logits = function(m, b) return (m(b.tokens)) end,
     },
-    optimizer = optimizer(),
-    schedule = optim.cosine { warmup = 2000, total = 100000, min_ratio = 0.1 },
-    clip_grad_norm = o.clip, accumulate = o.accumulate,
-  }
+  }, { "*embed_tokens.*", "*lm_head.*" })
 end
 
 -- The same rope, or window, for all layers.

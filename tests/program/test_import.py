@@ -10,7 +10,14 @@ import struct
 from harness import ROOT, SHARDC, check, close, command, losses, must, read_log, read_safetensors, scratch, write_safetensors
 
 SMALL = dict(vocab_size=32, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, rms_norm_eps=1e-5)
-NEEDED = {"gpt_oss": dict(head_dim=8, num_local_experts=4, num_experts_per_tok=2),
+ENCODER = dict(hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2)
+RECORDS = {"bert": ["seq=8", "head=chunks"], "modernbert": ["seq=8", "head=chunks"], "t5": ["seq=8", "target_seq=5"], "vit": [], "clip": ["seq=8"]}
+NEEDED = {"llama4_text": dict(intermediate_size_mlp=40, num_local_experts=4, attention_chunk_size=5, head_dim=8),
+          "llama4": dict(text_config=dict(SMALL, intermediate_size_mlp=40, num_local_experts=4, head_dim=8), vision_config={}),
+          "t5": dict(d_model=16, d_kv=8, d_ff=24, num_layers=2, num_heads=2),
+          "vit": dict(image_size=16, patch_size=8),
+          "clip": dict(projection_dim=12, text_config=dict(ENCODER, vocab_size=32), vision_config=dict(ENCODER, image_size=16, patch_size=8)),
+          "gpt_oss": dict(head_dim=8, num_local_experts=4, num_experts_per_tok=2),
           "deepseek_v3": dict(n_routed_experts=8, num_experts_per_tok=2, moe_intermediate_size=12, kv_lora_rank=12, q_lora_rank=None, qk_rope_head_dim=8,
                               v_head_dim=8, qk_nope_head_dim=8, first_k_dense_replace=1, n_group=2, topk_group=1),
           "mixtral": dict(num_local_experts=4), "olmoe": dict(num_experts=4, num_experts_per_tok=2),
@@ -22,12 +29,50 @@ def folder_of(folder, name="hf", **fields):
     path = os.path.join(folder, name)
     os.makedirs(path, exist_ok=True)
     with open(os.path.join(path, "config.json"), "w") as f:
-        json.dump(dict(SMALL, **fields), f)
+        kind = fields.get("model_type")
+        own = {} if kind in ("llama4", "clip", "t5") else dict(ENCODER, vocab_size=32) if kind in RECORDS and kind != "vit" else ENCODER if kind == "vit" else SMALL
+        json.dump(dict(own, **fields), f)
     return path
 
 
 def families():
-    return sorted(f[:-4] for f in os.listdir(os.path.join(ROOT, "models", "families")) if f[:-4] not in ("config", "decoder", "training"))
+    return sorted(f[:-4] for f in os.listdir(os.path.join(ROOT, "models", "families")) if f[:-4] not in ("config", "decoder", "encoder", "labelled", "parts", "pictures", "training"))
+
+
+def settings_of(family, *more):
+    return sum((["--set", s] for s in [*more, *RECORDS.get(family, ["seq=8", "head=chunks"])]), [])
+
+
+def test_models_of_records_are_trained():
+    """Records of the tensors that import lists, in its order, are what the program reads, on one rank and on two; --export DIR/ and back."""
+    folder, said_losses = scratch("of_records"), []
+    for family, options in RECORDS.items():
+        hf, lua = folder_of(folder, family, model_type=family, torch_dtype="float32", **NEEDED.get(family, {})), os.path.join(folder, family + ".lua")
+        said = must([SHARDC, "import", hf, "-o", lua])
+        check("python3 records.py | build/" in said and "--data - " in said and "seq=4096" not in said, said)
+        inputs, found = [line.split() for line in said.splitlines() if line.startswith("  ")], []
+        sizes = {"input_ids": 8, "attention_mask": 8, "labels": 5 if family == "t5" else 8}
+        shapes = [(dtype, [int(x) for x in shape[shape.index("[") + 1:-1].split(",")]) for _, shape in inputs for dtype in [shape[:shape.index("[")]]]
+        data = os.path.join(folder, family + ".records")
+        with open(data, "wb") as f:
+            for step in range(2):
+                for (name, _), (dtype, shape) in zip(inputs, shapes):
+                    n = 2
+                    for k, size in enumerate(shape[1:]):
+                        n *= sizes.get(name, size) if k == 0 else size
+                    f.write(struct.pack("<%di" % n, *[1] * n) if dtype == "int32" else struct.pack("<%df" % n, *[0.01 * (i % 37) for i in range(n)]))
+        for world, batch in ((1, 2), (2, 1)):
+            program, out = os.path.join(folder, "%s-%d" % (family, world)), os.path.join(folder, "%s-%d-out" % (family, world), "")
+            must([SHARDC, "build", lua, "--world", str(world), *settings_of(family, "batch=%d" % batch, "dropout=0"), "-o", program])
+            weights = ["--weights", hf] if world == 2 else []
+            if not weights:
+                go(program, data, 0, 1, folder, "--lr", "0", "--export", os.path.join(hf, "model.safetensors"))
+                weights = ["--weights", hf]
+            found.append(go(program, data, 0, 2, folder, *weights, "--export", out))
+            check(set(read_safetensors(out + "model.safetensors")) == set(read_safetensors(os.path.join(hf, "model.safetensors"))), family)
+        close(found[0], found[1], 1e-5, family)
+        said_losses.append("%s %.4f" % (family, found[0][-1]))
+    return ", ".join(said_losses)
 
 
 def test_every_family_is_imported():
@@ -36,7 +81,7 @@ def test_every_family_is_imported():
         lua = os.path.join(folder, family + ".lua")
         said = must([SHARDC, "import", folder_of(folder, family, model_type=family, torch_dtype="bfloat16", eos_token_id=None, **NEEDED.get(family, {})), "-o", lua])
         check("shardc predict " in said and "--weights" in said, said)
-        check("sound" in must([SHARDC, "verify", lua, "--world", "2", *BATCH, "--set", "head=chunks"]), family)
+        check("sound" in must([SHARDC, "verify", lua, "--world", "2", *settings_of(family, "batch=2", "clip=0")]), family)
     return ", ".join(families())
 
 
@@ -190,8 +235,8 @@ def test_refusals():
     refused("cannot read ./nothing: No such file", "./nothing")
     refused("config.json: No such file or directory; give the folder that save_pretrained wrote", folder)
     refused("text.json:2: no JSON object", text('{"a": 1,\n oh}'))
-    refused("it has no model_type; known are cohere2, deepseek_v3", text("{}"))
-    refused("model_type 'mamba' has no family here; there are cohere2", text('{"model_type": "mamba"}'))
+    refused("it has no model_type; known are bert, clip, cohere2", text("{}"))
+    refused("model_type 'mamba' has no family here; there are bert", text('{"model_type": "mamba"}'))
     refused("model_type '../../tests' has no family here", text('{"model_type": "../../tests"}'))
     refused("model_type 'decoder' has no family here", text('{"model_type": "decoder"}'))
     refused("is a number that no double holds", text('{"model_type": "llama", "rope_theta": 1e999}'))
@@ -215,6 +260,24 @@ def test_refusals():
     refused('hidden_act = "gelu": known are "silu"', folder_of(folder, model_type="mixtral", hidden_act="gelu"))
     gemma = dict(model_type="gemma3_text", head_dim=8, use_bidirectional_attention=True)
     refused("use_bidirectional_attention = true: this family is causal", folder_of(folder, **gemma))
+    refused("layer_types has chunked_attention, but attention_chunk_size is null",
+            folder_of(folder, model_type="llama4_text", attention_chunk_size=None, layer_types=["chunked_attention", "full_attention"]))
+    for fields, says in ((dict(text_config=None), "text_config is missing: this family trains the text part of the model"),
+                         (dict(text_config={}, tie_word_embeddings=True), "tie_word_embeddings = true: Llama 4's head is a matrix of its own; say so in text_config")):
+        refused(says, folder_of(folder, model_type="llama4", **fields))
+    for family, fields, says in (("bert", dict(is_decoder=True), "is_decoder = true: known are false"),
+                                 ("bert", dict(max_position_embeddings=7, hidden_act="swish2"), 'hidden_act = "swish2": known are "gelu"'),
+                                 ("vit", dict(id2label={"0": "one"}), "id2label has 1 labels: known are classes, of which there are two or more"),
+                                 ("vit", dict(problem_type="regression"), 'problem_type = "regression": known are "single_label_classification"'),
+                                 ("vit", dict(image_size=[1, 2, 3]), "image_size: it must be a whole number, or two in a list"),
+                                 ("clip", dict(text_config=None), "text_config is missing"),
+                                 ("clip", dict(NEEDED["clip"], text_config_dict={}), "text_config_dict: its fields stand over those of text_config in transformers"),
+                                 ("t5", dict(feed_forward_proj="gated-spiral"), 'dense_act_fn = "spiral": known are "gelu"')):
+        refused(says, folder_of(folder, model_type=family, **fields))
+    for family, fields in (("bert", {}), ("clip", NEEDED["clip"])):
+        must([SHARDC, "import", folder_of(folder, model_type=family, **fields), "-o", lua])
+        rc, _, err = command([SHARDC, "verify", lua, "--set", "seq=1024"])
+        check(rc == 1 and ", and seq = 1024: set a shorter seq" in err, err)
     # without its models beside it
     alone = os.path.join(folder, "alone")
     os.makedirs(alone)

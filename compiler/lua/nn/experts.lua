@@ -102,15 +102,16 @@ local function experts_forward(self, x, weights, index)
   local capacity = self.capacity and math.ceil(self.capacity * slots / self.all) or nil
   local counts, order, places = nn.route(index, experts, { capacity = capacity, expected = math.max(1, slots * experts // self.all) })
   local function matrix(w) return self.transposed and w or nn.transpose(w, 1, 2) end
-  local both, gate, up = nn.grouped_matmul(nn.dispatch(x, order, places), matrix(self.gate_up_proj), counts, self.gate_up_proj_bias), nil, nil
+  local early = self.weigh_inputs and weights or nil
+  local both, gate, up = nn.grouped_matmul(nn.dispatch(x, order, places, early), matrix(self.gate_up_proj), counts, self.gate_up_proj_bias), nil, nil
   if self.interleaved then
     gate, up = nn.unbind(nn.unflatten(both, -1, { prim.size(both, -1) // 2, 2 }), -1)
   else
     gate, up = nn.chunk(both, 2, -1)
   end
   local bias = self.down_proj_bias
-  local hidden = bias and self.activation(gate, up) or weighted(self, gate, up, weights, order, places)
-  return nn.combine(nn.grouped_matmul(hidden, matrix(self.down_proj), counts, bias), order, places, bias and weights or nil), counts
+  local hidden = (bias or early) and self.activation(gate, up) or weighted(self, gate, up, weights, order, places)
+  return nn.combine(nn.grouped_matmul(hidden, matrix(self.down_proj), counts, bias), order, places, bias and not early and weights or nil), counts
 end
 
 -- Where experts are spread over the ranks of the axis `expert`, each gets the tokens of all of them, and gives back what its
@@ -168,7 +169,8 @@ end
 -- dropped. moe(x) of x [...,width] gives y [...,width], the scores of all experts fp32 [...,experts], how many tokens
 -- each got, int32 [experts], and the router's logits fp32 [...,experts]. score: of the router's logits "softmax" (the
 -- default), "sigmoid", or "chosen", the softmax over the chosen ones. normalize: true, the weights of a token add up to
--- 1. scale: 1, times the weights. correction: false; true adds a buffer [experts] to the scores by which experts are
+-- 1. scale: 1, times the weights. weigh_inputs: false; true multiplies what experts read by the weights, not what they
+-- make, as Llama 4 does. correction: false; true adds a buffer [experts] to the scores by which experts are
 -- chosen. balance_rate: nil; after each step the correction of experts that fewer tokens chose than the mean grows by
 -- it, that of others falls (DeepSeek-V3's balance without a loss). groups, kept_groups: only experts of the groups are
 -- chosen whose two best scores add up to most. capacity: an expert takes at most so many times an equal share of the
@@ -187,7 +189,7 @@ end
 -- calls the correction.
 function nn.MoE(width, hidden, options)
   local o = table_of(options)
-  check_keys("nn.MoE", o, "experts top score normalize scale correction groups kept_groups capacity pieces shared shared_gate balance_rate bias activation interleaved transposed names init dtype")
+  check_keys("nn.MoE", o, "experts top score normalize scale weigh_inputs correction groups kept_groups capacity pieces shared shared_gate balance_rate bias activation interleaved transposed names init dtype")
   local m = prim.module("MoE", ("nn.MoE(%d, %d)"):format(need_size("nn.MoE", "the width", width), need_size("nn.MoE", "the hidden size", hidden)))
   local experts = need_size("nn.MoE", "experts", o.experts)
   m.top = need_size("nn.MoE", "top", o.top)
@@ -218,11 +220,12 @@ function nn.MoE(width, hidden, options)
       fail(nil, 'nn.MoE: names must be three names such as { "w1", "w3", "w2" }, of gate, up and down, not %s', prim.describe(o.names))
     end
   end
+  local weigh_inputs = prim.need_boolean("nn.MoE", "weigh_inputs", o.weigh_inputs, false)
   local function piece(number)
     local e = prim.module("Experts", "nn.MoE")
     e.count, e.all, e.first = experts // m.pieces, experts, number * (experts // m.pieces)
     e.capacity = o.capacity and prim.need_positive("nn.MoE", "capacity", o.capacity) or false
-    e.interleaved, e.transposed, e.activation, e.forward = interleaved, transposed, activation, experts_forward
+    e.interleaved, e.transposed, e.weigh_inputs, e.activation, e.forward = interleaved, transposed, weigh_inputs, activation, experts_forward
     local function parts(outputs, inputs)
       local bound = 1 / math.sqrt(inputs)
       local shape = transposed and { e.count, inputs, outputs } or { e.count, outputs, inputs }
