@@ -410,7 +410,7 @@ def read_state(folder):
     with open(os.path.join(folder, "index.json")) as f:
         index = json.load(f)
     saved = os.path.join(folder, index["folder"])
-    return index, {(name, k): t for name in sorted(os.listdir(saved)) for k, t in read_safetensors(os.path.join(saved, name)).items()}
+    return index, {(name, k): t for name in sorted(os.listdir(saved)) if name != "index.json" for k, t in read_safetensors(os.path.join(saved, name)).items()}
 
 
 def of_ranks(path, world):

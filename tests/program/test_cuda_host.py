@@ -421,7 +421,7 @@ def test_ranks_on_two_machines():
     expected = on_cpu(near, *args[:2], *args[4:6])
     for launcher, order in ("torchrun", None), ("srun", [3, 2, 1, 0]):
         state, log = (os.path.join(folder, launcher + end) for end in ("-state", ".jsonl"))
-        codes, outs, err = Ranks(launcher, [far] * 4, *args, "--save-every", "3", "--save", state, "--log", log, order=order, machines=2).wait()
+        codes, outs, err = Ranks(launcher, [far] * 4, *args, "--save-every", "3", "--save-in-background", "--save", state, "--log", log, order=order, machines=2).wait()
         check(codes == [0] * 4 and not err and not "".join(outs[1:]), "%s: exit %s: %s%s" % (launcher, codes, err, outs[1:]))
         weights = os.path.join(folder, "weights")
         must([near, *args[:2], "--steps", "6", "--resume", state, "--export", weights])
