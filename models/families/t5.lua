@@ -53,6 +53,9 @@ return function(given)
     feed_forward_proj = "relu", dense_act_fn = config.any, is_gated_act = config.any, tie_word_embeddings = true,
     scale_decoder_outputs = config.any, pad_token_id = 0, decoder_start_token_id = config.number,
   }, "initializer_factor n_positions classifier_dropout output_past")
+  if c.relative_attention_max_distance <= c.relative_attention_num_buckets // 2 then
+    config.fail("relative_attention_max_distance = %d: it must be above half of relative_attention_num_buckets = %d", c.relative_attention_max_distance, c.relative_attention_num_buckets)
+  end
   local gated, kind = c.feed_forward_proj:match "^gated%-" ~= nil, c.feed_forward_proj:match "[^-]*$"
   if c.feed_forward_proj == "gated-gelu" then kind = "gelu_new" end
   c.dense_act_fn = kind                                    -- what follows from feed_forward_proj, whatever the file says

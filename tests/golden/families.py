@@ -56,7 +56,7 @@ def encoder_config(r, family):
                  projection_dim=r.choice([12, 20]), logit_scale_init_value=r.choice([1.0, 2.6592]))
     if family == "t5":
         c = dict(vocab_size=c["vocab_size"], d_model=r.choice([24, 32]), d_kv=width, d_ff=c["intermediate_size"], num_layers=r.choice([1, 3]), num_decoder_layers=r.choice([1, 2]), num_heads=heads,
-                 relative_attention_num_buckets=r.choice([8, 32]), relative_attention_max_distance=r.choice([12, 128]), feed_forward_proj=r.choice(["relu", "gated-gelu", "gated-silu"]),
+                 relative_attention_num_buckets=r.choice([8, 32]), relative_attention_max_distance=r.choice([17, 128]), feed_forward_proj=r.choice(["relu", "gated-gelu", "gated-silu"]),
                  decoder_start_token_id=0, pad_token_id=0, scale_decoder_outputs=r.random() < 0.5)
     if family == "modernbert":
         flags = {k: r.random() < 0.3 for k in ("norm_bias", "attention_bias", "mlp_bias", "classifier_bias")}
@@ -197,7 +197,8 @@ def masked(r, family, c, rows):
         inputs["token_type_ids"], options["types"] = torch.randint(0, c["type_vocab_size"], (rows, seq)), True
     if family == "t5":
         options["target_seq"] = r.choice([7, 20])
-        inputs["labels"] = torch.randint(0, c["vocab_size"], (rows, options["target_seq"])).where(torch.rand(rows, options["target_seq"]) < 0.8, -100)
+        told = torch.arange(options["target_seq"]) < torch.randint(2, options["target_seq"] + 1, (rows, 1)) # padded at the end, as collators pad
+        inputs["labels"] = torch.randint(0, c["vocab_size"], (rows, options["target_seq"])).where(told, -100)
     return inputs, options
 
 

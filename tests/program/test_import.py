@@ -272,6 +272,7 @@ def test_refusals():
                                  ("vit", dict(image_size=[1, 2, 3]), "image_size: it must be a whole number, or two in a list"),
                                  ("clip", dict(text_config=None), "text_config is missing"),
                                  ("clip", dict(NEEDED["clip"], text_config_dict={}), "text_config_dict: its fields stand over those of text_config in transformers"),
+                                 ("t5", dict(NEEDED["t5"], relative_attention_max_distance=16), "relative_attention_max_distance = 16: it must be above half of relative_attention_num_buckets = 32"),
                                  ("t5", dict(feed_forward_proj="gated-spiral"), 'dense_act_fn = "spiral": known are "gelu"')):
         refused(says, folder_of(folder, model_type=family, **fields))
     for family, fields in (("bert", {}), ("clip", NEEDED["clip"])):
