@@ -116,16 +116,30 @@ static inline void sc_aside_drop(sc_aside *a) {
     a->fd = -1;
 }
 
-/* Flush, fsync, rename. Returns 0, or the first errno: then the temporary file is gone. */
-static inline int sc_aside_commit(sc_aside *a) {
-    bool direct = sc_aside_direct(a);
+/* Flush, fsync, close: the file is whole and still has its temporary name. Returns 0, or the first errno: then it is
+ * gone. */
+static inline int sc_aside_close(sc_aside *a) {
+    bool direct = sc_aside_direct(a), opened = a->fd >= 0;
     sc_aside_flush(a);
     if (!a->error && !a->passing && !direct && fsync(a->fd) != 0 && errno != EINVAL && errno != EROFS) a->error = errno;
-    if (a->fd >= 0 && close(a->fd) != 0 && !a->error) a->error = errno;
-    if (!a->error && !direct && rename(a->temp, a->path) != 0) a->error = errno;
-    if (a->error && a->fd >= 0 && !direct) unlink(a->temp);
+    if (opened && close(a->fd) != 0 && !a->error) a->error = errno;
+    if (a->error && opened && !direct) unlink(a->temp);
     a->fd = -1;
     return a->error;
+}
+
+/* After that: it takes its name. Returns 0, or errno: then it is gone. */
+static inline int sc_aside_rename(sc_aside *a) {
+    if (a->error || sc_aside_direct(a)) return a->error;
+    if (rename(a->temp, a->path) == 0) return 0;
+    a->error = errno;
+    unlink(a->temp);
+    return a->error;
+}
+
+static inline int sc_aside_commit(sc_aside *a) {
+    int error = sc_aside_close(a);
+    return error ? error : sc_aside_rename(a);
 }
 
 /* Before the work: can it be written? 0, or errno. Leaves nothing. */

@@ -69,9 +69,7 @@ void sc_record_write(sc_rank *r, const sc_record *rec);
 void sc_barrier(sc_rank *r);                            /* all ranks, between programs */
 double sc_host_sum(sc_rank *r, double x);               /* sum over ranks in rank order (host side bookkeeping) */
 void sc_host_gather(sc_rank *r, double x, double *all); /* the x of every rank, by rank */
-/* Copies another rank's arena bytes; only between barriers, and only where sc_reads_peers(): the CUDA target's ranks
- * read those of their own machine alone. */
-bool sc_reads_peers(void);
+/* Copies another rank's arena bytes, from any machine; only between barriers. */
 void sc_read_peer(sc_rank *r, int peer, int host, uint64_t at, void *dst, size_t bytes);
 /* What signals ask for. Every rank calls it equally often, between programs; all of them get the same answer: 0: go on;
  * SIGUSR1: save (not where only requests to stop count); SIGINT, SIGTERM or SIGHUP: stop. */

@@ -1,7 +1,7 @@
 /* What ranks share is mirrored between machines: a thread of one process of each looks for changes of its own ranks
  * (how many meetings they have come to, sums, exit codes) a thousand times a second and whenever one of them comes to a
  * meeting, and writes down what it hears of the others'. Rank 0's machine is in the middle. Bytes of training are
- * NCCL's or cpu/far.c's; this is for starts, meetings, sums and ends. Relies on: nodes.h, rank.h, socket.h, eventfd.
+ * NCCL's or far.c's; this is for starts, meetings, sums and ends. Relies on: nodes.h, rank.h, socket.h, eventfd.
  * Relied on by: job.c. */
 #include "nodes.h"
 #include "socket.h"

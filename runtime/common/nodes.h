@@ -1,6 +1,6 @@
 /* Several machines: one process of each (the one that hosts its ranks) is connected with rank 0's by TCP.
  * Relies on: job.h.
- * Relied on by: job.c, cpu/far.c. */
+ * Relied on by: job.c, far.c. */
 #ifndef SC_COMMON_NODES_H
 #define SC_COMMON_NODES_H
 

@@ -63,6 +63,7 @@ typedef struct {
     sc_shared_rank *ranks;     /* shared memory */
     uint8_t **arena[2];        /* [host][rank]; NULL where other ranks cannot address it */
     sc_flag *bell;             /* what a rank rings when it comes to a meeting; NULL on one machine */
+    struct sc_doors *doors;    /* where ranks of other machines are reached (far.c); NULL on one machine */
     struct sc_commons *common; /* what else the target's ranks share, or NULL */
     bool guest;                /* another process has made what is shared: it is there, and set up */
 } sc_world;
@@ -85,6 +86,7 @@ struct sc_rank {
     int64_t turn; /* calls of sc_heed */
     int saves;    /* requests to save that it has heeded */
     sc_target *t;
+    struct sc_far *far;     /* connections to other machines; NULL: there are none */
     struct sc_watch *watch; /* NULL unless something has to look at every event */
     struct sc_dumps *dumps; /* dump.c: NULL unless --dump */
     struct sc_trace *trace; /* dump.c: NULL unless --trace */
@@ -127,6 +129,9 @@ double sc_mapped_bytes(void);    /* of this process's address space; below 0: no
 /* A rank's share of what else the target keeps in common, written down (from another machine) or looked up. */
 enum { SC_PIECE = 512 };
 void sc_world_piece(sc_world *w, int rank, uint8_t *bytes, bool write);
+/* Sends bytes of the arena of a rank of this machine, which waits at a barrier or has met the reader; false: to nobody.
+ */
+bool sc_world_send(const sc_world *w, int fd, int rank, int host, uint64_t at, uint64_t bytes);
 bool sc_world_fits(const sc_build *b, const sc_debug *d); /* before anything is made; says why not */
 bool sc_world_open(sc_world *w);                          /* arenas that ranks share; says why not */
 void sc_world_close(sc_world *w);

@@ -1,6 +1,6 @@
 /* Whole messages over a stream socket, and the options by which a machine that has vanished is noticed.
  * Relies on: socket.h, TCP.
- * Relied on by: nodes.c, cpu/far.c. */
+ * Relied on by: nodes.c, far.c. */
 #include "socket.h"
 #include <errno.h>
 #include <netinet/in.h>

@@ -1,6 +1,6 @@
 /* Whole messages over a stream socket, and the options by which a machine that has vanished is noticed.
  * Relies on: TCP.
- * Relied on by: nodes.c, cpu/far.c. */
+ * Relied on by: nodes.c, far.c. */
 #ifndef SC_COMMON_SOCKET_H
 #define SC_COMMON_SOCKET_H
 

@@ -1,10 +1,10 @@
 /* Collectives of the CPU target: ranks meet, read their peers' arenas directly (on another machine: through far.c), and
  * meet again before bytes may change.
  * Sums run in rank order, accumulate in `real` (double for fp64, int64 for integers) and are rounded once.
- * Relies on: far.h, rank.h, schema/math.h (conversions).
+ * Relies on: common/far.h, rank.h, schema/math.h (conversions).
  * Relied on by: stream.c (events), rank.c (host barrier). */
+#include "../common/far.h"
 #include "../schema/math.h"
-#include "far.h"
 #include "rank.h"
 #include <string.h>
 

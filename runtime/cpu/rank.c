@@ -3,9 +3,9 @@
  * Relies on: rank.h; stream.c replays what is captured here.
  * Relied on by: emitted code (sc_run, sc_wait, ...), runtime/host through target.h. */
 #include "rank.h"
+#include "../common/far.h"
 #include "../common/lives.h"
 #include "../sc_kernels.h"
-#include "far.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -113,7 +113,7 @@ sc_rank *sc_rank_new(sc_world *w, int rank) {
     sc_come_to(r, SC_REHEARSES);
     r->t->record = (const sc_record *)(r->arena[0] + r->b->record_at);
     capture(r);
-    sc_far_new(r);
+    sc_far_new(r, SC_FAR_BYTES);
     sc_watch_new(r);
     sc_clock_new(r);
     if (r->d->dump_pattern) sc_dump_new(r);
@@ -188,10 +188,6 @@ void sc_write(sc_rank *r, int host, uint64_t at, const void *src, size_t bytes) 
 void sc_read(sc_rank *r, int host, uint64_t at, void *dst, size_t bytes) {
     sc_check_range(r, "read", host, at, bytes);
     memcpy(dst, r->arena[host] + at, bytes);
-}
-
-bool sc_reads_peers(void) {
-    return true;
 }
 
 void sc_read_peer(sc_rank *r, int peer, int host, uint64_t at, void *dst, size_t bytes) {

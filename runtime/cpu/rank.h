@@ -53,6 +53,8 @@ typedef struct {
     uint32_t base;    /* `finished` when the running program began */
 } sc_stream_state;
 
+enum { SC_FAR_BYTES = 4 << 20 }; /* of what a stream's sum takes from other machines at a time */
+
 struct sc_target {
     int threads;
     const sc_record *record;
@@ -60,7 +62,6 @@ struct sc_target {
     sc_stream_state stream[SC_STREAMS];
     sc_pool pool;           /* shares the parts of COMPUTE kernels; part 0 is the compute stream's own */
     sc_flag ready;          /* streams' threads that have started */
-    struct sc_far *far;     /* connections to other machines; NULL: there are none */
     struct sc_clock *clock; /* NULL: the real one */
     _Atomic bool stop;
 };

@@ -1,9 +1,10 @@
 /* The arenas of the CPU target: in shared memory, so that collectives read their peers' directly.
- * Relies on: far.h, rank.h, common/memory.c.
+ * Relies on: common/far.h, rank.h, common/memory.c.
  * Relied on by: common/launch.c. */
+#include "../common/far.h"
 #include "../common/job.h"
+#include "../common/socket.h"
 #include "../sc_kernels.h"
-#include "far.h"
 #include "rank.h"
 #include <errno.h>
 #include <pthread.h>
@@ -67,7 +68,15 @@ bool sc_world_open(sc_world *w) {
     if (!ok)
         fprintf(stderr, "shardc: cannot map %d arenas of %llu + %llu bytes: %s\n", b->world,
                 (unsigned long long)b->arena_bytes, (unsigned long long)b->host_bytes, strerror(errno));
-    return ok && (sc_one_machine() || sc_far_open(w));
+    return ok && sc_far_open(w);
+}
+
+void sc_world_piece(sc_world *w, int rank, uint8_t *bytes, bool write) {
+    sc_far_piece(w, rank, bytes, write);
+}
+
+bool sc_world_send(const sc_world *w, int fd, int rank, int host, uint64_t at, uint64_t bytes) {
+    return sc_socket_send(fd, w->arena[host][rank] + at, bytes);
 }
 
 void sc_leave(int code) {
@@ -78,7 +87,7 @@ void sc_tell_libraries(void) {}
 
 /* Of several machines nothing is given back: threads may still serve the others, and the process ends. */
 void sc_world_close(sc_world *w) {
-    if (w->common) return;
+    if (w->doors) return;
     for (int host = 0; host < 2; host++) {
         for (int k = 0; w->arena[host] && k < w->world; k++)
             if (w->arena[host][k]) sc_unmap(w->arena[host][k], arena_size(w, host));

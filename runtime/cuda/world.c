@@ -1,7 +1,8 @@
 /* What the ranks of one machine share on the CUDA target, made before they are forked and before anything touches CUDA:
  * the mailboxes, NCCL's id. Refuses what this target cannot do.
- * Relies on: rank.h, common/memory.c.
+ * Relies on: rank.h, common/far.h, common/memory.c.
  * Relied on by: common/launch.c. */
+#include "../common/far.h"
 #include "../common/job.h"
 #include "rank.h"
 #include <assert.h>
@@ -62,22 +63,25 @@ static bool share_locks(sc_world *w) {
 bool sc_world_open(sc_world *w) {
     bool ok = (w->common = sc_map_shared(commons_size(w))) && (w->guest || share_locks(w));
     if (!ok) fprintf(stderr, "shardc: cannot map what %d ranks share: %s\n", w->world, strerror(errno));
-    return ok;
+    return ok && sc_far_open(w);
 }
 
+/* Of several machines nothing is given back: threads may still serve the others, and the process ends. */
 void sc_world_close(sc_world *w) {
-    if (w->common) sc_unmap(w->common, commons_size(w));
+    if (w->common && !w->doors) sc_unmap(w->common, commons_size(w));
 }
 
-static_assert(sizeof(ncclUniqueId) + sizeof(sc_room) <= SC_PIECE, "a rank's piece of what is shared");
+enum { ROOM_AT = sizeof(ncclUniqueId), FAR_AT = ROOM_AT + sizeof(sc_room) };
+static_assert(FAR_AT + SC_FAR_PIECE <= SC_PIECE, "a rank's piece of what is shared");
 
 void sc_world_piece(sc_world *w, int rank, uint8_t *bytes, bool write) {
     struct sc_commons *c = w->common;
     if (write) {
         if (rank == 0) memcpy(&c->id, bytes, sizeof c->id);
-        memcpy(&c->room[rank], bytes + sizeof c->id, sizeof c->room[rank]);
+        memcpy(&c->room[rank], bytes + ROOM_AT, sizeof c->room[rank]);
     } else {
         if (rank == 0) memcpy(bytes, &c->id, sizeof c->id);
-        memcpy(bytes + sizeof c->id, &c->room[rank], sizeof c->room[rank]);
+        memcpy(bytes + ROOM_AT, &c->room[rank], sizeof c->room[rank]);
     }
+    sc_far_piece(w, rank, bytes + FAR_AT, write);
 }

@@ -26,6 +26,7 @@ typedef enum {
     MAP,        /* adds FILE=MODEL or FROM=TO to Names */
     CHOICE,     /* int: low for the first word of `arg`, high for the second, and so on in such steps */
     WHOLE,      /* int64_t from low to high */
+    BYTES,      /* int64_t: a number with the unit KB, MB, GB or TB, or KiB and so on */
     COUNT,      /* int from low to high */
     NUMBER,     /* double from low to high */
     SINGLE,     /* double from low to high that is used as fp32 */
@@ -167,6 +168,10 @@ static const Row rows[] = {
      "Export the adapters alone, as peft reads them; without it they are added to their matrices. A folder (--export "
      "DIR/) also gets config.json and the tokenizer's files of the folder of --weights",
      SETS(FLAG, export_adapters), .needs = "export"},
+    {"export-shard-size", "SIZE",
+     "Export to a folder in files of at most SIZE (5GB, 500MB, 1GiB; a tensor is never cut) and an index, as "
+     "save_pretrained does with max_shard_size (default: one file)",
+     SETS(BYTES, shard_size), .needs = "export"},
     {"export-dtype", "fp32|bf16|fp16|loaded",
      "Element type of the exported weights, rounded to nearest; loaded: for each parameter that of --weights (default: "
      "as "
@@ -328,6 +333,19 @@ static double number(struct argp_state *s, const Row *r, Kind kind, const char *
     return x;
 }
 
+/* "5GB", "1.5GiB": a unit of 1000 or 1024. */
+static int64_t bytes(struct argp_state *s, const Row *r, const char *text) {
+    static const char units[] = "KMGT";
+    char *end;
+    double x = strtod(text, &end);
+    const char *unit = *end ? strchr(units, *end) : NULL;
+    bool binary = unit && !strcmp(end + 1, "iB"), decimal = unit && !strcmp(end + 1, "B");
+    for (const char *u = units; unit && u <= unit; u++) x *= binary ? 1024 : 1000;
+    if (end == text || (!binary && !decimal) || !(x >= 1 && x < ANY))
+        argp_error(s, "--%s wants a size such as 5GB, 500MB or 1GiB, not '%s'", r->name, text);
+    return (int64_t)x;
+}
+
 static void read_betas(struct argp_state *s, const Row *r, double *beta, const char *text) {
     char *first = need_text("%s", text), *comma = strchr(first, ',');
     if (!comma) argp_error(s, "--betas wants two numbers such as 0.9,0.95, not '%s'", text);
@@ -405,6 +423,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *s) {
     case MAP: read_map(s, r, to, arg); break;
     case CHOICE: read_choice(s, r, to, arg); break;
     case WHOLE: *(int64_t *)to = whole(s, r, arg); break;
+    case BYTES: *(int64_t *)to = bytes(s, r, arg); break;
     case COUNT: *(int *)to = (int)whole(s, r, arg); break;
     case NUMBER:
     case SINGLE:
@@ -436,6 +455,12 @@ static void check_usage(const Parse *p) {
         die_usage("--sample-format: --tokenizer prints text; leave one of them out");
     if (o->export_dtype == EXPORT_LOADED && !o->weights.n)
         die_usage("--export-dtype loaded: no weights are loaded here; give --weights FILE..., or a dtype");
+    if (o->shard_size && o->export_adapters)
+        die_usage("--export-shard-size: peft reads adapters from one file; leave it or --export-adapters out");
+    if (o->shard_size && o->export_path[strlen(o->export_path) - 1] != '/')
+        die_usage("--export-shard-size: %s is a file, and shards and their index make a folder: end it in /, or leave "
+                  "--export-shard-size out",
+                  o->export_path);
     if (o->go_on && (given(p, "resume") || given(p, "save")))
         die_usage("--continue %s is --resume %s and --save %s: leave --%s out", o->go_on, o->go_on, o->go_on,
                   given(p, "resume") ? "resume" : "save");

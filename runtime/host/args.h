@@ -24,7 +24,8 @@ typedef struct {
     const char *save, *resume, *export_path, *export_like, *log, *report;
     int export_dtype; /* EXPORT_... */
     bool export_adapters;
-    const char *go_on; /* --continue: save and resume are this folder, which may hold no state yet */
+    int64_t shard_size; /* of what is exported, bytes; 0: one file */
+    const char *go_on;  /* --continue: save and resume are this folder, which may hold no state yet */
     int64_t save_every, keep, eval_every, eval_steps, patience;
     bool eval_only, keep_best, save_in_background;
     double time_limit; /* hours; 0: none */

@@ -1,11 +1,13 @@
 /* Weights as plain safetensors, written: rank 0 puts every parameter together from the ranks that hold it, piece by
  * piece. Adapters are added to the matrices that they stand beside, or written by themselves, as peft reads them. A
  * folder gets config.json and the tokenizer's files of the folder that the weights came from.
- * Relies on: args, safetensors, state, file.h, weights, export_folder, target (sc_read_peer). Relied on by: run, train.
+ * Relies on: args, safetensors, state, file.h, weights, export_files, export_folder, target (sc_read_peer). Relied on
+ * by: run, train.
  */
 #include "export.h"
 #include "../file.h"
 #include "die.h"
+#include "export_files.h"
 #include "export_folder.h"
 #include <errno.h>
 #include <math.h>
@@ -23,9 +25,9 @@ struct Exporter {
     const sc_build *b;
     const char *folder, *from; /* NULL: a file; no folder that the weights came from */
     bool apart;                /* adapters alone */
-    char *path, *head;
-    size_t head_bytes;
-    uint8_t *buffer, *chunk, *out;
+    char *path;
+    ExportFiles *files;
+    uint8_t *chunk, *out;
     float *sums;
     sc_dtype *dtypes; /* of each parameter in the file; N_DTYPES: it is not in it */
     const char *lost; /* a parameter that holds what its dtype there cannot; NULL: none */
@@ -75,7 +77,7 @@ static const sc_stored_info *stored_of(const sc_build *b, int param) {
 }
 
 /* The tensor of a parameter; in a folder, where published models have it one by one, the tensors that its bytes are. */
-static void add_names(const Exporter *e, StHead *h, int param) {
+static void add_names(const Exporter *e, int param) {
     const sc_param_info *p = &e->b->params[param];
     const sc_stored_info *s = e->folder ? stored_of(e->b, param) : NULL;
     for (int64_t i = 0, n = s ? p->shape[0] * s->names : 1; i < n; i++) {
@@ -83,7 +85,7 @@ static void add_names(const Exporter *e, StHead *h, int param) {
         char *name =
             s ? need_text("%s.%lld.%s.weight", s->base, (long long)(s->first + i / s->names), s->name[i % s->names])
               : need_text("%s%s", e->apart ? "base_model.model." : "", p->path);
-        st_head_add(h, name, e->dtypes[param], s ? 2 : p->dims, s ? one : p->shape);
+        export_files_add(e->files, name, e->dtypes[param], s ? 2 : p->dims, s ? one : p->shape);
         free(name);
     }
 }
@@ -102,21 +104,19 @@ static sc_dtype exported(const sc_build *b, const Options *o, const Weights *w, 
 
 Exporter *exporter_new(const sc_build *b, const Options *o, const Weights *w, int rank) {
     Exporter *e = need(1, sizeof *e);
-    StHead h;
     e->b = b;
     e->rank = rank;
     if (rank != 0) return e;
     e->path = path_of(o, &e->folder);
     e->from = export_folder_of(o);
     e->apart = o->export_adapters != 0;
-    st_head_begin(&h, (const char *const[]){"format", "pt", "model", b->name, NULL}, NULL);
+    e->files = export_files_new(e->path, e->apart ? NULL : e->folder, b->name, o->shard_size);
     e->dtypes = need((size_t)b->nparams, sizeof *e->dtypes);
     for (int i = 0; i < b->nparams; i++) {
         e->dtypes[i] = exported(b, o, w, i);
-        if (e->dtypes[i] != N_DTYPES) add_names(e, &h, i);
+        if (e->dtypes[i] != N_DTYPES) add_names(e, i);
     }
-    e->head = st_head_end(&h, &e->head_bytes);
-    e->buffer = need(1, SC_ASIDE_BUFFER);
+    export_files_settle(e->files);
     e->chunk = need(1, SC_ASIDE_BUFFER);
     e->out = need(WIDEST, SC_ASIDE_BUFFER);
     e->sums = need(SC_ASIDE_BUFFER, sizeof *e->sums);
@@ -141,8 +141,7 @@ void exporter_free(Exporter *e) {
     free(e->n);
     free(e->next);
     free(e->path);
-    free(e->head);
-    free(e->buffer);
+    export_files_free(e->files);
     free(e->chunk);
     free(e->out);
     free(e->sums);
@@ -160,9 +159,12 @@ char *exporter_told(const Exporter *e, const Weights *w) {
     bool as_kept = written == kept, other = loaded && (written & ~loaded);
     char *dtypes = dtypes_text(written), *before = dtypes_text(loaded);
     const char *how = e->apart ? ", the adapters alone" : e->b->nadapters ? ", adapters added to their matrices" : "";
-    char *text = need_text("%s in %s%s%s%s%s%s", e->path, dtypes, as_kept ? ", as the parameters are kept" : "", how,
+    int files = export_files_count(e->files);
+    char *many = files > 1 ? need_text("%s%d files", e->folder, files) : need_text("%s", e->path);
+    char *text = need_text("%s in %s%s%s%s%s%s", many, dtypes, as_kept ? ", as the parameters are kept" : "", how,
                            other ? "; the weights were " : "", other ? before : "",
                            other ? " (--export-dtype loaded writes those)" : "");
+    free(many);
     free(dtypes);
     free(before);
     return text;
@@ -235,12 +237,12 @@ static void add_adapter(const Exporter *e, int adapter, int64_t at, int64_t n, f
 
 /* n elements, as the file has them. */
 static void write_chunk(Exporter *e, void *to, const Piece *p, int64_t at, int64_t n) {
-    sc_aside *a = to;
+    ExportFiles *files = to;
     bool thin;
     int adapter = adapter_of(e->b, p->param, &thin);
     sc_dtype dtype = e->dtypes[p->param], from = p->dtype;
     const void *chunk = e->chunk;
-    if (a->error) return;
+    if (export_files_error(files)) return;
     if (adapter >= 0 && !thin) {
         host_convert(FP32, e->sums, from, chunk, n);
         add_adapter(e, adapter, at, n, e->sums);
@@ -248,43 +250,42 @@ static void write_chunk(Exporter *e, void *to, const Piece *p, int64_t at, int64
         chunk = e->sums;
     }
     if (dtype == from) {
-        sc_aside_write(a, chunk, (size_t)(n * sc_size(from)));
+        export_files_write(files, chunk, (size_t)(n * sc_size(from)));
         return;
     }
     host_convert(dtype, e->out, from, chunk, n);
     for (int64_t i = 0; i < n && sc_size(dtype) < 4 && !e->lost; i++)
-        if (isfinite(host_get(from, chunk, i)) && !isfinite(host_get(dtype, e->out, i))) {
+        if (isfinite(host_get(from, chunk, i)) && !isfinite(host_get(dtype, e->out, i)))
             e->lost = e->b->params[p->param].path;
-            a->error = ERANGE; /* so that the file is dropped */
-        }
-    sc_aside_write(a, e->out, (size_t)(n * sc_size(dtype)));
+    if (!e->lost) export_files_write(files, e->out, (size_t)(n * sc_size(dtype)));
 }
 
-static int write_file(Exporter *e, sc_rank *r) {
-    sc_aside a;
+static int write_files(Exporter *e, sc_rank *r) {
     for (int i = 0; i < e->b->nadapters && !e->apart; i++) {
         e->thin[i].a = whole(e, r, e->b->adapters[i].a);
         e->thin[i].b = whole(e, r, e->b->adapters[i].b);
     }
     rewind_pieces(e);
-    sc_aside_open(&a, e->path, e->buffer);
-    sc_aside_write(&a, e->head, e->head_bytes);
-    for (int i = 0; i < e->b->nparams && !a.error; i++)
-        if (e->dtypes[i] != N_DTYPES) each_chunk(e, r, i, write_chunk, &a);
-    return sc_aside_commit(&a);
+    for (int i = 0; i < e->b->nparams && !export_files_error(e->files) && !e->lost; i++)
+        if (e->dtypes[i] != N_DTYPES) each_chunk(e, r, i, write_chunk, e->files);
+    if (!e->lost) return export_files_commit(e->files);
+    export_files_drop(e->files);
+    return ERANGE;
 }
 
 bool exporter_run(Exporter *e, sc_rank *r) {
     int error = 0;
     sc_barrier(r);
     if (e->rank == 0) {
-        error = write_file(e, r);
+        error = write_files(e, r);
         if (error && e->lost)
             complain("cannot export to %s: '%s' holds a number that the dtype of --export-dtype cannot; export it in "
                      "bf16 or fp32; what was there is untouched",
                      e->path, e->lost);
         else if (error)
-            complain("cannot export to %s: %s; what was there is untouched", e->path, strerror(error));
+            complain("cannot export to %s: %s; %s", e->path, strerror(error),
+                     export_files_touched(e->files) ? "what is there now is not to be used: export it again"
+                                                    : "what was there is untouched");
         else if (e->folder && !export_folder_fill(e->folder, e->from, e->b, e->dtypes, e->apart))
             error = EIO;
     }

@@ -197,9 +197,6 @@ static void check_one_use(const Run *run) {
 static void check_outputs(Run *run) {
     const Options *o = &run->o;
     check_one_use(run);
-    if (o->export_path && !sc_reads_peers())
-        die("--export: ranks on several machines cannot read each other's weights: use --save here, and then --resume, "
-            "--steps and --export with a program for one machine, or for the CPU");
     if (o->save) run->held = saver_check(o->save, o->resume, run->held);
     if (run->best) saver_check(run->best, o->resume || o->go_on ? run->best : NULL, -1); /* held until we end */
     if (o->export_path) exporter_check(o);

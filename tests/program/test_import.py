@@ -2,12 +2,14 @@
 
 Numbers of the families are beside transformers' in tests/golden/families.py. Relies on: harness.py, models/families. Relied on
 by: run.py, test_diagnostics.py."""
+import errno
 import json
 import os
 import shutil
 import struct
 
 from harness import ROOT, SHARDC, check, close, command, losses, must, read_log, read_safetensors, scratch, write_safetensors
+from test_failures import inject
 
 SMALL = dict(vocab_size=32, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, rms_norm_eps=1e-5)
 ENCODER = dict(hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2)
@@ -156,6 +158,89 @@ def test_a_folder_goes_in_and_comes_out():
     check(rc == 0 and "--weights DIR or --export-like DIR says where it is copied from" in err, err)
 
 
+def loaded(folder):
+    """The tensors that from_pretrained loads: of the one file, if it is there, or of those that the index names; None: it refuses the folder."""
+    one, index = (os.path.join(folder, name) for name in ("model.safetensors", "model.safetensors.index.json"))
+    if os.path.exists(one):
+        return read_safetensors(one)
+    if not os.path.exists(index):
+        return None
+    about, all = json.load(open(index)), {}
+    for name in sorted(set(about["weight_map"].values())):
+        part = read_safetensors(os.path.join(folder, name))
+        check(all.keys().isdisjoint(part) and all_of(about, name) == part.keys(), "what the index says of %s" % name)
+        all.update(part)
+    check(about["metadata"]["total_size"] == sum(len(t[2]) for t in all.values()), about["metadata"])
+    return all
+
+
+def all_of(index, file):
+    return {k for k, name in index["weight_map"].items() if name == file}
+
+
+def shards_of(folder):
+    return sorted(name for name in os.listdir(folder) if "-of-" in name)
+
+
+def test_a_folder_of_shards():
+    """--export-shard-size: what save_pretrained's max_shard_size makes; no shard of an earlier export is left or loaded, whenever a run is killed."""
+    folder, hf, data, plain, lora = whole_way()
+    out = os.path.join(folder, "out", "")
+    go(plain, data, 0, 1, folder, "--export", os.path.join(hf, "model.safetensors"))
+    export = [plain, "--weights", hf, "--export", out]
+    said = must([*export, "--export-shard-size", "3KB"])
+    whole, files = read_safetensors(os.path.join(hf, "model.safetensors")), shards_of(out)
+    n = len(files)
+    check(files == ["model-%05d-of-%05d.safetensors" % (i + 1, n) for i in range(n)] and 2 < n < len(whole) and "export   %s%d files in fp32" % (out, n) in said, said)
+    check(loaded(out) == whole and list(loaded(out)) == list(whole), "other tensors, or in another order")
+    parts = [[len(t[2]) for t in read_safetensors(out + name).values()] for name in files]
+    check(all(sum(p) <= 3000 or len(p) == 1 for p in parts), "sizes: %s" % parts)
+    check(all(sum(p) + q[0] > 3000 for p, q in zip(parts, parts[1:])), "a shard that has room for the next tensor: %s" % parts)
+    check(go(plain, data, 0, 3, folder, "--weights", out) == go(plain, data, 0, 3, folder, "--weights", hf), "read back")
+    # other sizes, one file, shards again: nothing of the export before is left
+    for args, files in (["--export-shard-size", "0.005MB"], None), ([], 0), (["--export-shard-size", "1GiB"], 0), (["--export-shard-size", "2KiB"], None):
+        open(out + "model-00001-of-00099.safetensors.part", "w").close()
+        must([*export, *args])
+        check(loaded(out) == whole and os.path.exists(out + "model.safetensors") == (files == 0), "%s: %s" % (args, os.listdir(out)))
+        check(len(shards_of(out)) == (files if files == 0 else len(set(json.load(open(out + "model.safetensors.index.json"))["weight_map"].values()))), os.listdir(out))
+    # killed, or refused, at each of the calls that replace what is there: the old weights, the new ones or none
+    trained = os.path.join(folder, "trained", "")
+    go(plain, data, 0, 2, folder, "--weights", hf, "--export", trained)
+    new, seen = read_safetensors(trained + "model.safetensors"), set()
+    for before, after in ("3KB", "3KB"), ("3KB", "5KB"), (None, "3KB"), ("3KB", None):
+        args = [[*export, *(["--export-shard-size", size] if size else [])] for size in (before, after)]
+        args[1][2] = trained
+        for function in "rename", "unlink":
+            for at, error in ((k, e) for k in range(1, 40) for e in (-9, errno.EPERM)):
+                must(args[0])
+                called, rc, err = inject(args[1], function, at, error)
+                if not called:
+                    break
+                now = loaded(out)
+                state = "none" if now is None else "old" if now == whole else "new" if now == new else "mixed"
+                check(state != "mixed" and (rc or state == "new"), "%s to %s, %s %d: %s weights, exit %d: %s" % (before, after, function, at, state, rc, err))
+                if not rc:                                   # of something that is no part of the weights
+                    continue
+                if error == errno.EPERM:
+                    gone = "what is there now is not to be used: export it again" in err
+                    check(gone or state == "new" or state == "old" and "what was there is untouched" in err, "%s weights: %s" % (state, err))
+                    check(not [name for name in os.listdir(out) if name.endswith(".part")], os.listdir(out))
+                else:
+                    back = os.path.join(folder, "back")
+                    rc, _, err = command([plain, "--weights", out, "--export", back])
+                    read = state == "none" and not rc and read_safetensors(back) in (whole, new) # all shards and no index: the program reads those
+                    check(rc == (state == "none") or read, "%s to %s, killed at %s %d: %s weights are read with exit %d: %s" % (before, after, function, at, state, rc, err))
+                seen.add(state)
+    check(seen == {"none", "old", "new"}, seen)
+    # what cannot be
+    for code, args, says in ((2, ["--export", out + "x", "--export-shard-size", "5GB"], "--export-shard-size: %sx is a file" % out), (2, ["--export-shard-size", "5GB"], "--export-shard-size needs --export FILE"),
+                             (2, ["--export", out, "--export-adapters", "--export-shard-size", "5GB"], "peft reads adapters from one file"),
+                             *((2, ["--export", out, "--export-shard-size", x], "wants a size such as 5GB, 500MB or 1GiB, not '%s'" % x) for x in ("5", "5G", "GB", "0KB", "-1GB", "5XB", "1e30GB", "5GBs"))):
+        rc, _, err = command([lora if "--export-adapters" in args else plain, "--weights", hf, *args])
+        check(rc == code and says in err, "%s: exit %d: %s" % (args, rc, err))
+    return "%d shards" % n
+
+
 def test_single_experts_are_stacked():
     """Weights that name experts one by one, as they are published, on one rank and with experts spread over two; the folder that
     is exported names them so again."""
@@ -179,8 +264,9 @@ def test_single_experts_are_stacked():
     again = os.path.join(folder, "again", "")
     go(programs["two"], data, 0, 1, folder, "--weights", first, "--export", again)
     go(programs["one"], data, 0, 1, folder, "--weights", first, "--export", os.path.join(folder, "once", ""))
-    x, y = (read_safetensors(os.path.join(f, "model.safetensors")) for f in (again, os.path.join(folder, "once")))
-    check(x.keys() == y.keys() == single.keys(), "names")
+    go(programs["two"], data, 0, 1, folder, "--weights", first, "--export", os.path.join(folder, "shards", ""), "--export-shard-size", "2KiB")
+    x, y, z = *(read_safetensors(os.path.join(f, "model.safetensors")) for f in (again, os.path.join(folder, "once"))), loaded(os.path.join(folder, "shards"))
+    check(x.keys() == y.keys() == single.keys() and z == x, "names")
     # one is missing, one has another shape
     for name, change, says in (("missing", lambda t: t.pop("model.layers.1.mlp.experts.2.up_proj.weight"), "no tensor 'model.layers.1.mlp.experts.2.up_proj.weight' there, of 'model.layers.1.mlp.experts.gate_up_proj'"),
                                ("shape", lambda t: t.update({"model.layers.1.mlp.experts.1.down_proj.weight": ("F32", [12, 16], t["model.layers.1.mlp.experts.1.down_proj.weight"][2])}),

@@ -310,9 +310,6 @@ void sc_write(sc_rank *r, int host, uint64_t at, const void *src, size_t n) {
 void sc_read(sc_rank *r, int host, uint64_t at, void *dst, size_t n) {
     memcpy(dst, mock_bytes(r, host, at, n), n);
 }
-bool sc_reads_peers(void) {
-    return true;
-}
 void sc_read_peer(sc_rank *r, int peer, int host, uint64_t at, void *dst, size_t n) {
     sc_read(&mock.ranks[peer], host, at, dst, n);
 }

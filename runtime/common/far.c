@@ -2,11 +2,12 @@
  * ranks: a thread a connection, so that no reader waits for another one. A rank's stream has a connection to each
  * machine that it reads. Where a machine is reached goes around with what ranks share (nodes.c), and a random key with
  * it: only ranks of the same job are served. When bytes may be read is what meetings say, as on one machine. Relies on:
- * far.h, rank.h, common/nodes.h, common/socket.h, getrandom. Relied on by: collective.c, rank.c, world.c. */
+ * far.h, job.h, nodes.h, socket.h, getrandom; the target (sc_world_send). Relied on by: the targets: collectives of the
+ * CPU, sc_read_peer of both. */
 #include "far.h"
-#include "../common/nodes.h"
-#include "../common/socket.h"
-#include "rank.h"
+#include "job.h"
+#include "nodes.h"
+#include "socket.h"
 #include <arpa/inet.h>
 #include <assert.h>
 #include <errno.h>
@@ -26,7 +27,7 @@ typedef struct { /* where a machine is reached; family 0: not known */
     uint64_t key;
 } door;
 
-struct sc_commons {
+struct sc_doors {
     door here, of[]; /* of: by rank; those of this machine stay empty */
 };
 
@@ -35,7 +36,7 @@ typedef struct {
     int32_t rank, host;
 } request;
 
-static_assert(sizeof(door) <= SC_PIECE, "a rank's piece of what is shared");
+static_assert(sizeof(door) <= SC_FAR_PIECE, "a rank's piece of what is shared");
 
 /* ── serving ─────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
@@ -59,10 +60,10 @@ static void *serve(void *arg) {
     free(arg);
     sc_socket_probe(fd);
     sc_socket_limit(fd, SO_RCVTIMEO, STRANGER);
-    bool ours = sc_socket_receive(fd, &key, sizeof key) && key == far.w.common->here.key;
+    bool ours = sc_socket_receive(fd, &key, sizeof key) && key == far.w.doors->here.key;
     sc_socket_limit(fd, SO_RCVTIMEO, 0);
     while (ours && sc_socket_receive(fd, &q, sizeof q) && is_served(&q) &&
-           sc_socket_send(fd, far.w.arena[q.host][q.rank] + q.at, q.bytes))
+           sc_world_send(&far.w, fd, q.rank, q.host, q.at, q.bytes))
         continue;
     close(fd); /* the reader says so */
     return NULL;
@@ -94,14 +95,15 @@ static bool open_failed(const char *what, int error) {
 }
 
 bool sc_far_open(sc_world *w) {
-    w->common = sc_map_shared(sizeof *w->common + (size_t)w->world * sizeof(door));
-    if (!w->common) return open_failed("map addresses", errno);
+    if (sc_one_machine()) return true;
+    w->doors = sc_map_shared(sizeof *w->doors + (size_t)w->world * sizeof(door));
+    if (!w->doors) return open_failed("map addresses", errno);
     if (w->guest) return true;
     struct sockaddr_in6 at = {.sin6_family = AF_INET6, .sin6_addr = in6addr_any};
     socklen_t n = sizeof at;
     int no = 0;
     pthread_t thread;
-    if (getrandom(&w->common->here.key, sizeof w->common->here.key, 0) != sizeof w->common->here.key)
+    if (getrandom(&w->doors->here.key, sizeof w->doors->here.key, 0) != sizeof w->doors->here.key)
         return open_failed("make a key", errno);
     far.listener = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (far.listener < 0 || setsockopt(far.listener, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no) ||
@@ -135,8 +137,8 @@ static void find_here(door *d) {
 }
 
 /* Only the mirror calls this, and a rank looks at another one's door after it has met that rank. */
-void sc_world_piece(sc_world *w, int rank, uint8_t *bytes, bool write) {
-    struct sc_commons *c = w->common;
+void sc_far_piece(sc_world *w, int rank, uint8_t *bytes, bool write) {
+    struct sc_doors *c = w->doors;
     if (write) {
         if (memcmp(&c->of[rank], bytes, sizeof *c->of)) memcpy(&c->of[rank], bytes, sizeof *c->of);
         return;
@@ -152,18 +154,18 @@ struct sc_far {
     uint8_t *room[SC_STREAMS];
 };
 
-void sc_far_new(sc_rank *r) {
-    if (!r->w->common) return;
-    struct sc_far *f = r->t->far = sc_calloc(1, sizeof *f);
+void sc_far_new(sc_rank *r, size_t room) {
+    if (!r->w->doors) return;
+    struct sc_far *f = r->far = sc_calloc(1, sizeof *f);
     for (int s = 0; s <= SC_STREAMS; s++) {
         f->fd[s] = sc_calloc((size_t)r->world, sizeof(int));
         for (int k = 0; k < r->world; k++) f->fd[s][k] = -1;
-        if (s < SC_STREAMS) f->room[s] = sc_calloc(1, SC_FAR_BYTES);
+        if (s < SC_STREAMS && room) f->room[s] = sc_calloc(1, room);
     }
 }
 
 void sc_far_free(sc_rank *r) {
-    struct sc_far *f = r->t->far;
+    struct sc_far *f = r->far;
     for (int s = 0; f && s <= SC_STREAMS; s++) {
         for (int k = 0; k < r->world; k++)
             if (f->fd[s][k] >= 0) close(f->fd[s][k]);
@@ -174,17 +176,17 @@ void sc_far_free(sc_rank *r) {
 }
 
 uint8_t *sc_far_room(sc_rank *r, int stream) {
-    return r->t->far->room[stream];
+    return r->far->room[stream];
 }
 
 bool sc_is_far(const sc_rank *r, int peer) {
-    return r->w->common && r->w->common->of[peer].at.ss_family;
+    return r->w->doors && r->w->doors->of[peer].at.ss_family;
 }
 
 /* Who has lost a machine says so (nodes.c), and the ranks here are ended: this rank waits for that, and complains only
  * if nobody else does. */
 static _Noreturn void give_up(sc_rank *r, int peer, const char *what) {
-    const struct sockaddr_storage *at = &r->w->common->of[peer].at;
+    const struct sockaddr_storage *at = &r->w->doors->of[peer].at;
     const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)at;
     const struct sockaddr_in *four = (const struct sockaddr_in *)at;
     bool is_four = at->ss_family == AF_INET;
@@ -205,14 +207,14 @@ static _Noreturn void give_up(sc_rank *r, int peer, const char *what) {
 
 /* The stream's connection to the peer's machine. */
 static int *connection(sc_rank *r, int stream, int peer) {
-    const door *of = r->w->common->of;
+    const door *of = r->w->doors->of;
     int first = 0;
     while (memcmp(&of[first], &of[peer], sizeof *of)) first++;
-    return &r->t->far->fd[stream][first];
+    return &r->far->fd[stream][first];
 }
 
 static void connect_to(sc_rank *r, int peer, int *fd) {
-    const door *d = &r->w->common->of[peer];
+    const door *d = &r->w->doors->of[peer];
     socklen_t n = d->at.ss_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
     *fd = socket(d->at.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (*fd < 0) give_up(r, peer, "open a socket to");
