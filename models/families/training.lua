@@ -13,6 +13,7 @@ function training.options(own)
     offload = nn.choice("none", "activations", "state"),
     reshard = true, prefetch = 1, head = nn.choice("whole", "chunks"), -- chunks: all logits are never in memory at once
     lora = 0, lora_alpha = nn.optional "number", lora_match = "*_proj", -- rank of nn.lora, 0: all parameters are trained
+    dora = false, -- nn.lora trains the lengths of rows, too
   }
   for name, value in pairs(own or {}) do o[name] = value end
   return nn.options(o)
@@ -27,7 +28,9 @@ function training.of(c, o)
   c.dropout, c.attention_dropout = o.dropout, (c.attention_dropout or 0) > 0 and c.attention_dropout or o.dropout
   local model = decoder(c)
   if o.lora > 0 then
-    nn.lora(model, { rank = o.lora, alpha = o.lora_alpha, match = { o.lora_match }, dtype = o.precision ~= "fp32" and o.precision or nil })
+    nn.lora(model, {
+      rank = o.lora, alpha = o.lora_alpha, match = { o.lora_match }, dora = o.dora, dtype = o.precision ~= "fp32" and o.precision or nil,
+    })
   end
   local policy = {
     mesh = c.experts and nn.mesh { expert = o.expert } or nil,
@@ -55,7 +58,8 @@ function training.of(c, o)
 
   -- Muon with AdamW's rate and decay for all matrices but the embedding and the head.
   local adamw = { lr = o.lr, betas = { 0.9, 0.95 }, weight_decay = 0.1, moment_dtype = o.moments }
-  local groups = o.lora > 0 and {} or { { match = { "*.bias", "*norm*" }, weight_decay = 0 } }
+  local undecayed = o.lora == 0 and { "*.bias", "*norm*" } or o.dora and { "*.lora_magnitude_vector" }
+  local groups = undecayed and { { match = undecayed, weight_decay = 0 } } or {}
   local function optimizer()
     if o.optimizer == "adamw" then adamw.groups = groups return optim.AdamW(adamw) end
     local others = optim.AdamW(adamw)
