@@ -235,6 +235,7 @@ typedef struct { /* of params[param], index i of its first dimension: tensors BA
 } sc_stored_info;
 typedef struct { /* to params[weight] an export may add scale · params[b] params[a] */
     int weight, a, b;
+    int lengths; /* the sum's rows then get the lengths of the weight's plus params[lengths]; -1: their own */
     double scale;
 } sc_adapter_info;
 typedef struct { /* a value that --dump can copy out, after its event */

@@ -400,7 +400,9 @@ static int put_adapters(const Emit *e) {
     open_table(e, "sc_adapter_info", "adapters");
     for (int i = 0; i < e->g->params.n; i++) {
         const Adapter *a = &e->g->params.at[i]->adapter;
-        if (a->a) row(e, NUMBER(i), NUMBER(a->a->id), NUMBER(a->b->id), NAME(c_float(e->a, a->scale)));
+        if (a->a)
+            row(e, NUMBER(i), NUMBER(a->a->id), NUMBER(a->b->id), NUMBER(a->lengths ? a->lengths->id : -1),
+                NAME(c_float(e->a, a->scale)));
     }
     close_table(e, n);
     return n;

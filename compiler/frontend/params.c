@@ -66,10 +66,12 @@ static int prim_store_in(lua_State *L) {
     return 0;
 }
 
-/* adapt(weight, a, b, scale): exports may add scale b a to the weight. */
+/* adapt(weight, a, b, scale, length): exports may add scale b a to the weight. length: nil, or what the lengths of the
+ * sum's rows are more than those of the weight's. */
 static int prim_adapt(lua_State *L) {
     Param *w = &tensor_at(L, 1)->param->param;
-    w->adapter = (Adapter){&tensor_at(L, 2)->param->param, &tensor_at(L, 3)->param->param, luaL_checknumber(L, 4)};
+    w->adapter = (Adapter){&tensor_at(L, 2)->param->param, &tensor_at(L, 3)->param->param,
+                           lua_isnoneornil(L, 5) ? NULL : &tensor_at(L, 5)->param->param, luaL_checknumber(L, 4)};
     return 0;
 }
 

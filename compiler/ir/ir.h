@@ -154,8 +154,9 @@ bool module_within(const Module *m, const Module *ancestor);
 
 typedef sc_init InitKind;
 
-typedef struct {        /* the matrix scale · b a beside a frozen one, which exports may add to it */
-    const Param *a, *b; /* [rank,inputs], [outputs,rank]; NULL: there is none */
+typedef struct {          /* the matrix scale · b a beside a frozen one, which exports may add to it */
+    const Param *a, *b;   /* [rank,inputs], [outputs,rank]; NULL: there is none */
+    const Param *lengths; /* [outputs]: the sum's rows get the lengths of the frozen ones plus this; NULL: their own */
     double scale;
 } Adapter;
 

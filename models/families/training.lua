@@ -15,6 +15,7 @@ function training.options(own, without)
     data = nn.choice("tokens", "chat", "pairs"),           -- chat, pairs: rows of `shardc data --chat`, `--pairs`
     beta = 0.1,                                            -- pairs: of DPO's margin
     lora = 0, lora_alpha = nn.optional "number", lora_match = "*_proj", -- rank of nn.lora, 0: all parameters are trained
+    dora = false, -- nn.lora trains the lengths of rows, too
   }
   for name, value in pairs(own or {}) do o[name] = value end
   for name in (without or ""):gmatch "%S+" do o[name] = nil end
@@ -28,7 +29,9 @@ function training.with_experts() return training.options { expert = 1, balance =
 -- Makes units of the model's layers, of `others` and of the model itself, with adapters and recomputation as the options say.
 function training.units(model, layers, others, o, mesh)
   if o.lora > 0 then
-    nn.lora(model, { rank = o.lora, alpha = o.lora_alpha, match = { o.lora_match }, dtype = o.precision ~= "fp32" and o.precision or nil })
+    nn.lora(model, {
+      rank = o.lora, alpha = o.lora_alpha, match = { o.lora_match }, dora = o.dora, dtype = o.precision ~= "fp32" and o.precision or nil,
+    })
   end
   local policy = {
     mesh = mesh,
@@ -56,7 +59,8 @@ end
 -- that Muon leaves to AdamW beside vectors, with AdamW's rate and decay for both: embeddings and heads.
 function training.finish(o, t, elementwise)
   local adamw = { lr = o.lr, betas = { 0.9, 0.95 }, weight_decay = 0.1, moment_dtype = o.moments }
-  local groups = o.lora > 0 and {} or { { match = { "*.bias", "*norm*", "*Norm*" }, weight_decay = 0 } }
+  local undecayed = o.lora == 0 and { "*.bias", "*norm*", "*Norm*" } or o.dora and { "*.lora_magnitude_vector" }
+  local groups = undecayed and { { match = undecayed, weight_decay = 0 } } or {}
   if o.optimizer == "adamw" then
     adamw.groups = groups
     t.optimizer = optim.AdamW(adamw)

@@ -17,8 +17,10 @@
 
 enum { WIDEST = 4 /* times as many bytes as before a conversion: fp64 of bf16 */ };
 
-typedef struct {
-    float *a, *b; /* whole, where an export adds them up; else NULL */
+typedef struct {        /* whole, where an export needs it; else NULL */
+    float *a, *b;       /* to add them up */
+    float *lengths;     /* of each row, what its length is more than the weight's */
+    double *own, *both; /* squares of the lengths of rows: the weight's, the sum's */
 } Thin;
 
 struct Exporter {
@@ -135,6 +137,9 @@ void exporter_free(Exporter *e) {
     for (int i = 0; e->thin && i < e->b->nadapters; i++) {
         free(e->thin[i].a);
         free(e->thin[i].b);
+        free(e->thin[i].lengths);
+        free(e->thin[i].own);
+        free(e->thin[i].both);
     }
     free(e->thin);
     free(e->pieces);
@@ -235,6 +240,27 @@ static void add_adapter(const Exporter *e, int adapter, int64_t at, int64_t n, f
     }
 }
 
+/* Of the rows of a weight that n elements are of: squares, without its adapter and with it. */
+static void measure(Exporter *e, void *to, const Piece *p, int64_t at, int64_t n) {
+    Thin *t = to;
+    int64_t inputs = e->b->params[p->param].shape[1];
+    host_convert(FP32, e->sums, p->dtype, e->chunk, n);
+    for (int64_t i = 0; i < n; i++) t->own[(at + i) / inputs] += (double)e->sums[i] * e->sums[i];
+    if (e->apart) return;
+    add_adapter(e, (int)(t - e->thin), at, n, e->sums);
+    for (int64_t i = 0; i < n; i++) t->both[(at + i) / inputs] += (double)e->sums[i] * e->sums[i];
+}
+
+/* Rows of a sum get their lengths; those of zeros stay as they are. */
+static void lengthen(const Exporter *e, int adapter, int64_t at, int64_t n, float *sums) {
+    const Thin *t = &e->thin[adapter];
+    int64_t inputs = e->b->params[e->b->adapters[adapter].weight].shape[1];
+    for (int64_t i = 0; i < n; i++) {
+        int64_t row = (at + i) / inputs;
+        if (t->both[row] > 0) sums[i] *= (float)((sqrt(t->own[row]) + t->lengths[row]) / sqrt(t->both[row]));
+    }
+}
+
 /* n elements, as the file has them. */
 static void write_chunk(Exporter *e, void *to, const Piece *p, int64_t at, int64_t n) {
     ExportFiles *files = to;
@@ -246,6 +272,12 @@ static void write_chunk(Exporter *e, void *to, const Piece *p, int64_t at, int64
     if (adapter >= 0 && !thin) {
         host_convert(FP32, e->sums, from, chunk, n);
         add_adapter(e, adapter, at, n, e->sums);
+        if (e->thin[adapter].lengths) lengthen(e, adapter, at, n, e->sums);
+        from = FP32;
+        chunk = e->sums;
+    } else if (adapter >= 0 && e->b->adapters[adapter].lengths == p->param) {
+        host_convert(FP32, e->sums, from, chunk, n);
+        for (int64_t i = 0; i < n; i++) e->sums[i] = (float)(sqrt(e->thin[adapter].own[at + i]) + e->sums[i]);
         from = FP32;
         chunk = e->sums;
     }
@@ -261,9 +293,18 @@ static void write_chunk(Exporter *e, void *to, const Piece *p, int64_t at, int64
 }
 
 static int write_files(Exporter *e, sc_rank *r) {
-    for (int i = 0; i < e->b->nadapters && !e->apart; i++) {
-        e->thin[i].a = whole(e, r, e->b->adapters[i].a);
-        e->thin[i].b = whole(e, r, e->b->adapters[i].b);
+    for (int i = 0; i < e->b->nadapters; i++) {
+        const sc_adapter_info *x = &e->b->adapters[i];
+        Thin *t = &e->thin[i];
+        if (!e->apart) t->a = whole(e, r, x->a);
+        if (!e->apart) t->b = whole(e, r, x->b);
+        if (x->lengths < 0) continue;
+        int64_t rows = e->b->params[x->weight].shape[0];
+        t->lengths = whole(e, r, x->lengths);
+        t->own = need((size_t)rows, sizeof *t->own);
+        t->both = need((size_t)rows, sizeof *t->both);
+        rewind_pieces(e);
+        each_chunk(e, r, x->weight, measure, t);
     }
     rewind_pieces(e);
     for (int i = 0; i < e->b->nparams && !export_files_error(e->files) && !e->lost; i++)

@@ -94,10 +94,10 @@ static bool put_adapter_config(const char *folder, const char *from, const sc_bu
         const char *path = b->params[b->adapters[i].weight].path, *dot = strrchr(path, '.');
         json_array_append_new(modules, json_stringn(path, (size_t)(dot ? dot - path : 0)));
     }
-    json_t *j = json_pack("{s:s, s:s, s:s, s:i, s:f, s:o, s:f, s:s, s:b}", "peft_type", "LORA", "task_type",
+    json_t *j = json_pack("{s:s, s:s, s:s, s:i, s:f, s:o, s:f, s:s, s:b, s:b}", "peft_type", "LORA", "task_type",
                           "CAUSAL_LM", "base_model_name_or_path", from ? from : "", "r", (int)rank, "lora_alpha",
                           first->scale * (double)rank, "target_modules", modules, "lora_dropout", 0.0, "bias", "none",
-                          "inference_mode", 1);
+                          "inference_mode", 1, "use_dora", first->lengths >= 0);
     return put_json(folder, "adapter_config.json", j);
 }
 

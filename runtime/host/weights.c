@@ -564,11 +564,27 @@ static void tell_left(const Weights *w, const sc_param_info **left, int n) {
 int adapter_of(const sc_build *b, int param, bool *thin) {
     for (int i = 0; i < b->nadapters; i++) {
         const sc_adapter_info *x = &b->adapters[i];
-        *thin = x->a == param || x->b == param;
+        *thin = x->a == param || x->b == param || x->lengths == param;
         if (*thin || x->weight == param) return i;
     }
     *thin = false;
     return -1;
+}
+
+/* The adapter whose lengths of rows the parameter is; NULL: it is something else. */
+static const sc_adapter_info *measured_by(const sc_build *b, int param) {
+    bool thin;
+    int i = adapter_of(b, param, &thin);
+    return i >= 0 && b->adapters[i].lengths == param ? &b->adapters[i] : NULL;
+}
+
+/* Files have the lengths of rows, a program how much more they are than those of the weight. */
+static void check_lengths(const Weights *w, const Entry *e, int param) {
+    const sc_adapter_info *x = measured_by(w->b, param);
+    if (x && !find(w, w->b->params[x->weight].path))
+        die("%s: '%s' are the lengths of rows of '%s' with its adapter: name the file of that matrix with --weights, "
+            "too",
+            e->file->path, e->t->name, w->b->params[x->weight].path);
 }
 
 static void take_params(const Weights *w) {
@@ -585,6 +601,7 @@ static void take_params(const Weights *w) {
         if (!e) continue;
         check_shape(w, e, p);
         check_dtype(w, e, p);
+        check_lengths(w, e, i);
         e->taken = true;
         taken++;
         fp8 += is_fp8(e->t);
@@ -596,7 +613,7 @@ static void take_params(const Weights *w) {
             w->files[0].path, w->b->params[0].path);
     if (buffers) note("%d buffers are not in %s: they keep their initial values", buffers, w->files[0].path);
     if (adapters)
-        note("%d matrices of adapters are not in %s: they keep their initial values", adapters, w->files[0].path);
+        note("%d parameters of adapters are not in %s: they keep their initial values", adapters, w->files[0].path);
     if (fp8) note("%d tensors are fp8 and have no scale beside them: they are read as they are", fp8);
     if (n) tell_left(w, left, n);
     free(left);
@@ -734,6 +751,23 @@ static void read_entry(const Entry *e, int64_t at, int64_t n, uint8_t *to) {
     }
 }
 
+/* length[i] -= that of row `row` + i of the parameter as it is kept, for n rows. */
+static void subtract_lengths(const Weights *w, int param, int64_t row, int64_t n, float *length) {
+    const Entry *e = find(w, w->b->params[param].path);
+    sc_dtype kept = state_dtype(w->b, param, P_VALUE);
+    int64_t inputs = w->b->params[param].shape[1];
+    uint8_t *raw = need((size_t)inputs, 8), *row_kept = need((size_t)inputs, 8);
+    for (int64_t i = 0; i < n; i++) {
+        double squares = 0;
+        read_entry(e, (row + i) * inputs, inputs, raw);
+        host_convert(kept, row_kept, (sc_dtype)e->t->sc_dtype, raw, inputs);
+        for (int64_t k = 0; k < inputs; k++) squares += host_get(kept, row_kept, k) * host_get(kept, row_kept, k);
+        length[i] = (float)(length[i] - sqrt(squares));
+    }
+    free(raw);
+    free(row_kept);
+}
+
 void weights_load(const Weights *w, sc_rank *r) {
     Piece *pieces;
     uint8_t *raw = need(CHUNK, 8), *out = need(CHUNK, 8);
@@ -741,11 +775,13 @@ void weights_load(const Weights *w, sc_rank *r) {
     for (const Piece *p = pieces; p < pieces + npieces; p++) {
         if (p->kind != P_VALUE && p->kind != P_BUFFER) continue;
         const Entry *e = find(w, w->b->params[p->param].path);
+        const sc_adapter_info *measured = measured_by(w->b, p->param);
         for (int64_t at = p->begin, n; e && at < p->end; at += n) {
             int64_t size = sc_size(p->dtype);
             n = p->end - at < CHUNK ? p->end - at : CHUNK;
             read_entry(e, at, n, raw);
             host_convert(p->dtype, out, (sc_dtype)e->t->sc_dtype, raw, n);
+            if (measured) subtract_lengths(w, measured->weight, at, n, (float *)out);
             if (size < 4 && host_dtype_float(p->dtype)) check_range(e, p->dtype, out, raw, n);
             sc_write(r, p->host, p->at + (uint64_t)((at - p->begin) * size), out, (size_t)(n * size));
         }

@@ -37,9 +37,26 @@ local function matches(list, path, used)
   return any
 end
 
-local function adapted_forward(self, x)
-  local thin = nn.linear(nn.dropout(x, self.lora_dropout), self.lora_A.weight) * self.lora_scale
-  return nn.linear(x, self.weight, self.bias or nil) + nn.linear(thin, self.lora_B.weight)
+local function thin_product(self, x)
+  return nn.linear(nn.linear(nn.dropout(x, self.lora_dropout), self.lora_A.weight) * self.lora_scale, self.lora_B.weight)
+end
+
+local function adapted_forward(self, x) return nn.linear(x, self.weight, self.bias or nil) + thin_product(self, x) end
+
+local function row_sums(x, y) return nn.sum(x * y, 1) end
+
+-- DoRA (Liu et al., 2024): the rows of V = W + s B A by m / |V|, the length |V| having no gradient. m is |W| + d, of which d
+-- is the parameter: it begins as 0, and rounds to 16 bits with a small error. By rows |V|² is |W|² + 2 s <W Aᵀ, B> + s²
+-- <B A Aᵀ, B>, so that B A is not made. A row of zeros stays one.
+local function weighted_forward(self, x)
+  local w, a, b = self.weight, nn.detach(self.lora_A.weight), nn.detach(self.lora_B.weight)
+  local y, s = nn.linear(x, w) + thin_product(self, x), self.lora_scale
+  return prim.in_fp32(function(v, wide, along, left, right, d, bias)
+    local own, inner = row_sums(wide, wide), nn.matmul(left, nn.transpose(left, 0, 1))
+    local length = own + row_sums(along * (2 * s) + nn.matmul(right, inner) * (s * s), right)
+    v = v * ((nn.sqrt(own) + d) / nn.sqrt(nn.clamp(length, 1e-30)))
+    return bias and v + bias or v
+  end, y, w, nn.linear(w, a), a, b, self.lora_magnitude_vector, self.bias or nil)
 end
 
 -- The forward of a matrix with adapters; without them while nn.without_lora runs.
@@ -61,16 +78,18 @@ end
 -- y = W x + b + B A x · alpha / rank, lora_A.weight [rank,inputs] with nn.Linear's initial values, lora_B.weight
 -- [outputs,rank] of zeros, as peft names them. All parameters that the model had are frozen: they get no gradient and no
 -- state of the optimizer. match: patterns of paths, in which * stands for any characters. rank. alpha: rank. dropout: 0, of
--- what A reads. rank_stabilized: false; true, alpha / sqrt(rank) instead. train: nil; patterns of parameters that are
--- trained, too. dtype: nil; "bf16" keeps the frozen parameters in it. Call it before nn.fully_shard. Returns the model.
+-- what A reads. rank_stabilized: false; true, alpha / sqrt(rank) instead. dora: false; true also trains the length of each
+-- row of the sum (DoRA), as how far it is from that of W's row. train: nil; patterns of parameters that are trained, too.
+-- dtype: nil; "bf16" keeps the frozen parameters in it. Call it before nn.fully_shard. Returns the model.
 function nn.lora(model, options)
   local what, o = "nn.lora", table_of(options)
   if not is_module(model) then fail(nil, "nn.lora: expected a module, got %s", describe(model)) end
-  check_keys(what, o, "rank alpha dropout match rank_stabilized train dtype")
+  check_keys(what, o, "rank alpha dropout match rank_stabilized dora train dtype")
   local rank = need_size(what, "rank", o.rank)
   local alpha = o.alpha == nil and rank or prim.need_number(what, "alpha", o.alpha, "a number above 0", function(x) return x > 0 end)
   local match, train, used = patterns(what, "match", o.match), o.train and patterns(what, "train", o.train) or {}, {}
   local scale = alpha / (need_boolean(what, "rank_stabilized", o.rank_stabilized, false) and math.sqrt(rank) or rank)
+  local dora = need_boolean(what, "dora", o.dora, false)
   local dropout = prim.need_probability(what, o.dropout or 0)
   local linears, chosen = {}, {}
   walk(model, "", {}, function(m, path)
@@ -94,8 +113,10 @@ function nn.lora(model, options)
     local outputs, inputs = m.weight:size(0), m.weight:size(1)
     m.lora_A = thin(("nn.lora's A [%d,%d]"):format(rank, inputs), { rank, inputs }, nn.init.kaiming_uniform())
     m.lora_B = thin(("nn.lora's B [%d,%d]"):format(outputs, rank), { outputs, rank }, nn.init.zeros())
-    m.lora_scale, m.lora_dropout, m.forward = scale, dropout, beside(adapted_forward)
-    prim.adapt(m.weight, m.lora_A.weight, m.lora_B.weight, scale)
+    local lengths = dora and nn.parameter { outputs } or nil
+    m.lora_magnitude_vector = lengths or false
+    m.lora_scale, m.lora_dropout, m.forward = scale, dropout, beside(dora and weighted_forward or adapted_forward)
+    prim.adapt(m.weight, m.lora_A.weight, m.lora_B.weight, scale, lengths)
   end
   return model
 end
