@@ -57,6 +57,7 @@ EXCEPTIONS = [
     ("runtime/common/far.c", "give_up(", "a machine that is lost in the middle of a read: tests/program/test_cluster.py, where whichever comes first is told"),
     ("runtime/host/weights.c", "out of memory for a list of tensors", "a machine that has no memory left"),
     ("runtime/host/export_folder.c", "out of memory", "a machine that has no memory left"),
+    ("runtime/host/export_files.c", "out of memory", "a machine that has no memory left"),
     ("runtime/host/shard_index.c", "out of memory for a list of files", "a machine that has no memory left"),
     ("compiler/emit/build.c", "cannot_run(args->at[0], e)", "a program that could be run a moment before, when it was looked for"),
     ("compiler/cli/search.c", "fits; give --budget", "no small model fits a device at every value"),
