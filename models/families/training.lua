@@ -13,6 +13,7 @@ function training.options(own)
     offload = nn.choice("none", "activations", "state"),
     reshard = true, prefetch = 1, head = nn.choice("whole", "chunks"), -- chunks: all logits are never in memory at once
     lora = 0, lora_alpha = nn.optional "number", lora_match = "*_proj", -- rank of nn.lora, 0: all parameters are trained
+    frozen = nn.choice("plain", "int8"), -- in what nn.lora keeps matrices that have adapters; plain: as the precision says
     dora = false, -- nn.lora trains the lengths of rows, too
   }
   for name, value in pairs(own or {}) do o[name] = value end
@@ -29,7 +30,8 @@ function training.of(c, o)
   local model = decoder(c)
   if o.lora > 0 then
     nn.lora(model, {
-      rank = o.lora, alpha = o.lora_alpha, match = { o.lora_match }, dora = o.dora, dtype = o.precision ~= "fp32" and o.precision or nil,
+      rank = o.lora, alpha = o.lora_alpha, match = { o.lora_match }, dora = o.dora,
+      dtype = o.precision ~= "fp32" and o.precision or nil, matrices = o.frozen == "int8" and "int8" or nil,
     })
   end
   local policy = {
