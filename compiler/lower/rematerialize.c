@@ -58,11 +58,19 @@ static bool is_unpacked(const Rematerialize *c, const Value *v) {
     return any;
 }
 
+/* The op widens all of what it reads, which is less to keep than the result. */
+static bool widens(const Rematerialize *c, const Op *op) {
+    const Value *from = op_operand(op), *root = value_root(from);
+    return op->nin == 1 && dtype_size(from->dtype) < dtype_size(op_result(op)->dtype) && !c->written[root->id] &&
+           !c->chosen[root->id] && value_numel(root) == value_numel(op_result(op));
+}
+
 static bool may_rematerialize(const Rematerialize *c, const Op *op) {
     if (!op_is(op, T_POINTWISE) || op->phase != FORWARD || op->nin > 2) return false;
     const Value *v = op_result(op);
     if (is_unpacked(c, v)) return !uses_is_result(c->uses, v);
     if (!read_nearby(c, v) || uses_is_result(c->uses, v)) return false;
+    if (widens(c, op)) return true;
     for (int k = 0; k < op->nin; k++)
         if (!is_kept(c, op->in[k]) || op->in[k] == v) return false;
     return true;

@@ -525,6 +525,17 @@ Test(rematerialize, a_matrix_of_int8_is_made_again) {
     cr_expect_eq(remade(), 2, "the cast and the product with the scales");
 }
 
+/* Of a value that is only widened the narrow one is kept, though nothing else reads it in the backward. */
+Test(rematerialize, what_is_widened_is_kept_narrow) {
+    for (int narrow = 0; narrow < 2; narrow++) {
+        start();
+        Value *x = build_cast(b, matmul(input(FP32, SHAPE(6, 8)), param(SHAPE(8, 8))), narrow ? BF16 : FP64);
+        loss(build_two(b, OP_mul, build_cast(b, x, FP32), param(SHAPE(6, 8))));
+        finish();
+        cr_expect_eq(remade(), narrow);
+    }
+}
+
 /* What was read of a buffer that the program writes is something else later. */
 Test(rematerialize, reads_of_written_buffers_are_kept) {
     for (int written = 0; written < 2; written++) {
