@@ -152,7 +152,8 @@ static void put_params(const Emit *e) {
         row(e, STRING(p->path), STRING(p->owner ? p->owner->path : ""), NAME(c_dtype(p->dtype)), NUMBER(p->dims),
             SHAPE(shape, p->dims), NUMBER(p->unit ? p->unit->id : -1),
             NUMBER(p->reached && p->requires_grad && !p->is_buffer), NUMBER(p->is_buffer), NUMBER(p->flat_offset),
-            NUMBER(numel), NUMBER(p->group), ADDRESS(p->is_buffer ? state_at(e, buffer_state(e, p)) : 0));
+            NUMBER(numel), NUMBER(p->group), ADDRESS(p->is_buffer ? state_at(e, buffer_state(e, p)) : 0),
+            NUMBER(p->scales ? p->scales->id + 1 : 0));
     }
     close_table(e, e->g->params.n);
 }

@@ -43,6 +43,7 @@ static const char *const c_types[N_DTYPES][5] = {
     [INT32] = {"int32_t", "int"},
     [INT64] = {"int64_t", "long", "long long"},
     [BOOL] = {"sc_bool_t", "unsigned char", "_Bool", "bool"},
+    [INT8] = {"int8_t", "signed char"},
 };
 
 static bool element_fits(const Want *w, const char *element) {

@@ -152,7 +152,7 @@ Dtype field_to_dtype(lua_State *L, int index, const char *what) {
     if (lua_type(L, index) != LUA_TSTRING)
         sandbox_fail(L, "%s: expected the name of a dtype such as \"bf16\", got %s", what, field_type(L, index));
     const char *name = lua_tostring(L, index);
-    if (!dtype_parse(name, &d))
+    if (!dtype_parse(name, &d) || d == INT8) /* nn.lora alone makes int8 */
         sandbox_fail(L, "%s: no dtype '%s'%s; there are fp32 bf16 fp16 int32 int64 bool", what, name,
                      near_dtype(L, name, sizeof dtype_names / sizeof *dtype_names));
     return d;

@@ -91,6 +91,7 @@ static double largest(Dtype d) {
     case FP8_E5M2: return 57344;
     case INT32: return INT32_MAX;
     case INT64: return 0x1p53; /* of those that Lua's numbers and ours count exactly */
+    case INT8: return 127;
     default: return 1;
     }
 }

@@ -3,6 +3,7 @@
 #include "fe.h"
 #include "number.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 /* ── making ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -63,6 +64,26 @@ static int prim_store_in(lua_State *L) {
         sandbox_fail(L, "%s: dtype = \"%s\"; parameters are stored in fp32, bf16 or fp16", lua_tostring(L, 2),
                      dtype_name(d));
     if (dtype_float(p->dtype) && !p->is_buffer) p->dtype = d;
+    return 0;
+}
+
+/* pack(weight, scales): a frozen matrix is kept in int8, its rows over their scales. The scales begin as what the
+ * largest initial value needs; a normal one is cut at 4 standard deviations. */
+static int prim_pack(lua_State *L) {
+    Param *w = &tensor_at(L, 1)->param->param, *s = &tensor_at(L, 2)->param->param;
+    double a = fabs(w->init_a), b = fabs(w->init_b);
+    double most = w->init == SC_UNIFORM        ? fmax(a, b)
+                  : w->init == SC_NORMAL       ? a + 4 * b
+                  : w->init == SC_TRUNC_NORMAL ? a + 2 * b
+                  : w->init == SC_CONSTANT     ? a
+                                               : w->init == SC_ONES;
+    s->init = SC_CONSTANT;
+    s->init_a = most > 0 ? most / 127 : 1;
+    if (w->init == SC_ONES) w->init = SC_CONSTANT, w->init_a = 1;
+    w->init_a /= s->init_a;
+    w->init_b /= s->init_a;
+    w->dtype = INT8;
+    w->scales = s;
     return 0;
 }
 
@@ -160,12 +181,8 @@ void params_finish(Frontend *f) {
 }
 
 void params_open(lua_State *L) {
-    static const luaL_Reg functions[] = {{"param", prim_param},
-                                         {"freeze", prim_freeze},
-                                         {"sparse", prim_sparse},
-                                         {"store_in", prim_store_in},
-                                         {"adapt", prim_adapt},
-                                         {"stored", prim_stored},
-                                         {NULL, NULL}};
+    static const luaL_Reg functions[] = {
+        {"param", prim_param}, {"freeze", prim_freeze}, {"sparse", prim_sparse}, {"store_in", prim_store_in},
+        {"adapt", prim_adapt}, {"pack", prim_pack},     {"stored", prim_stored}, {NULL, NULL}};
     luaL_setfuncs(L, functions, 0);
 }

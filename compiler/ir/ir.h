@@ -190,9 +190,10 @@ struct Param {
     Value *grad; /* its gradient in g->train: fresh, contiguous, in its unit's grad_dtype (set by autodiff). The first
                     part's of fused ones is the gradient of all parts, the others have none of their own */
     Adapter adapter;
-    Stored *stored;     /* NULL: as it is */
-    FusedParams *fused; /* whose part it is (set by QKV fusion), or NULL */
-    int group;          /* optimizer parameter group */
+    const Param *scales; /* of an int8 matrix: what its rows are multiplied by; NULL: it is not in int8 */
+    Stored *stored;      /* NULL: as it is */
+    FusedParams *fused;  /* whose part it is (set by QKV fusion), or NULL */
+    int group;           /* optimizer parameter group */
     Unit *unit;
     int64_t flat_offset; /* elements, in its unit's flat buffer */
     Value *value;        /* its value in traced code */

@@ -39,6 +39,10 @@ void rule_need_float(Graph *g, const Op *op, const Value *v, const char *letter)
 void rule_need_int32(Graph *g, const Op *op, const Value *v, const char *what);
 void rule_need_same_dtype(Graph *g, const Op *op, const Value *a, const char *na, const Value *b, const char *nb);
 
+/* Kernels convert it, and do not compute with it. */
+static inline bool rule_is_stored(Dtype d) {
+    return d == FP8_E4M3 || d == FP8_E5M2 || d == INT8;
+}
 static inline bool rule_is_fp8(Dtype d) {
     return d == FP8_E4M3 || d == FP8_E5M2;
 }

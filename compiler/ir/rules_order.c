@@ -107,7 +107,7 @@ static void need_index(Graph *g, const Op *op, const char *name, const Value *x)
 
 void infer_gather(Graph *g, Op *op) {
     const Value *x = op->gather.x, *index = op->gather.index;
-    if (rule_is_fp8(x->dtype)) rule_need_float(g, op, x, "x");
+    if (rule_is_stored(x->dtype)) rule_need_float(g, op, x, "x");
     need_index(g, op, "x", x);
     rule_out(g, op, &op->gather.y, x->dtype, index->dims, index->shape);
 }

@@ -56,7 +56,7 @@ void infer_pointwise(Graph *g, Op *op) {
     Dtype d = a->dtype;
     for (int i = 1; i < op->nin; i++) d = widest(d, op->in[i]->dtype);
     for (int i = 0; i < op->nin; i++)
-        if (rule_is_fp8(op->in[i]->dtype)) rule_need_float(g, op, op->in[i], letters[i]);
+        if (rule_is_stored(op->in[i]->dtype)) rule_need_float(g, op, op->in[i], letters[i]);
     if (!dtype_float(d) && !on_integers[op->kind]) rule_need_float(g, op, a, "a");
     if (d == BOOL)
         rule_fail(g, op, "a %s is a mask; use nn.where, or cast it to \"fp32\" first", value_str(g->arena, a));
@@ -87,7 +87,7 @@ void infer_cast(Graph *g, Op *op) {
     Dtype d = (Dtype)op->cast.dtype;
     if (op->cast.dtype < 0 || op->cast.dtype >= N_DTYPES)
         rule_fail(g, op, "no dtype number %lld (internal error)", (long long)op->cast.dtype);
-    if (rule_is_fp8(d) || rule_is_fp8(a->dtype))
+    if (rule_is_stored(d) || rule_is_fp8(a->dtype))
         rule_fail(g, op, "a %s to %s: fp8 is not supported in casts yet; use \"bf16\"", value_str(g->arena, a),
                   dtype_name(d));
     rule_out(g, op, &op->cast.y, d, a->dims, a->shape);

@@ -232,7 +232,7 @@ void grad_pad_slice(Builder *b, Op *op, OpParts *d) {
 
 /* ── sources ─────────────────────────────────────────────────────────────────────────────────────────────────────── */
 static Dtype need_dtype(Graph *g, const Op *op, int64_t dtype) {
-    if (dtype < 0 || dtype >= N_DTYPES || rule_is_fp8((Dtype)dtype))
+    if (dtype < 0 || dtype >= N_DTYPES || rule_is_stored((Dtype)dtype))
         rule_fail(g, op,
                   "cannot make values of dtype %s; use \"fp32\", \"bf16\", \"fp16\", \"int32\", \"int64\" or \"bool\"",
                   dtype >= 0 && dtype < N_DTYPES ? dtype_name((Dtype)dtype) : "?");
@@ -280,7 +280,7 @@ void infer_reduce(Graph *g, Op *op) {
     if (x->dims ? mask <= 0 || mask >= (int64_t)1 << x->dims : mask != 0)
         rule_fail(g, op, "x %s: reduced dims must be among 0 to %d, at least one", value_str(g->arena, x), x->dims - 1);
     if (op->kind == OP_mean) rule_need_float(g, op, x, "x");
-    if (x->dtype == BOOL || rule_is_fp8(x->dtype))
+    if (x->dtype == BOOL || rule_is_stored(x->dtype))
         rule_fail(g, op, "x %s cannot be reduced as it is; cast it to \"int32\" or \"fp32\" first",
                   value_str(g->arena, x));
     int dims = reduced_shape(op, INT_OF(op, keep), shape);

@@ -1,8 +1,9 @@
 /* Rematerialize: a pointwise value of the forward that only pointwise ops of the backward read is computed a second
  * time there, if the backward keeps all that it is computed from. The second computation joins the readers' group, so
  * one tensor less is written, kept and read. It is the same expression of the same operands, rounded as before: no bit
- * changes. Relies on: the trait T_POINTWISE, Op.region. Relied on by: fuse (which groups the clones with their
- * readers).
+ * changes. So is the matrix that pointwise ops make of an int8 parameter, whoever reads it in the backward: it is
+ * larger than what it is made of. Relies on: the trait T_POINTWISE, Op.region. Relied on by: fuse (which groups the
+ * clones with their readers).
  */
 #include "edit.h"
 #include "lower.h"
@@ -43,10 +44,33 @@ static bool is_kept(const Rematerialize *c, const Value *v) {
     return u && !c->chosen[root->id];
 }
 
+/* v is an int8 parameter, or pointwise ops make it of one and of other parameters alone. */
+static bool is_unpacked(const Rematerialize *c, const Value *v) {
+    const Op *def = v->def;
+    bool any = false;
+    if (!def) return v->dtype == INT8;
+    if (!op_is(def, T_POINTWISE) || def->phase != FORWARD) return false;
+    for (int k = 0; k < def->nin; k++) {
+        bool packed = is_unpacked(c, def->in[k]);
+        if (!packed && value_root(def->in[k])->def) return false;
+        any |= packed;
+    }
+    return any;
+}
+
+/* The op widens all of what it reads, which is less to keep than the result. */
+static bool widens(const Rematerialize *c, const Op *op) {
+    const Value *from = op_operand(op), *root = value_root(from);
+    return op->nin == 1 && dtype_size(from->dtype) < dtype_size(op_result(op)->dtype) && !c->written[root->id] &&
+           !c->chosen[root->id] && value_numel(root) == value_numel(op_result(op));
+}
+
 static bool may_rematerialize(const Rematerialize *c, const Op *op) {
     if (!op_is(op, T_POINTWISE) || op->phase != FORWARD || op->nin > 2) return false;
     const Value *v = op_result(op);
+    if (is_unpacked(c, v)) return !uses_is_result(c->uses, v);
     if (!read_nearby(c, v) || uses_is_result(c->uses, v)) return false;
+    if (widens(c, op)) return true;
     for (int k = 0; k < op->nin; k++)
         if (!is_kept(c, op->in[k]) || op->in[k] == v) return false;
     return true;
@@ -66,27 +90,35 @@ static Op *clone_for(Graph *g, Op *from, const Op *reader) {
     return op;
 }
 
+typedef struct {
+    Graph *g;
+    Edit *edit;
+    const bool *chosen;
+    Value **clone; /* by Value.id */
+    int nvalues;   /* clones' results have later ids */
+} Cloning;
+
+/* What the op at i reads instead of v. */
+static Value *again(Cloning *c, Value *v, const Op *reader, int i) {
+    if (v->id >= c->nvalues || !c->chosen[v->id]) return v;
+    if (c->clone[v->id]) return c->clone[v->id];
+    Op *op = clone_for(c->g, v->def, reader);
+    for (int k = 0; k < op->nin; k++) op->in[k] = again(c, op->in[k], reader, i);
+    edit_before(c->edit, i, op); /* its first reader */
+    return c->clone[v->id] = op_result(op);
+}
+
 void lower_rematerialize(Graph *g, Program *p) {
     Uses *uses = uses_new(g, p);
     Rematerialize c = {uses, uses_value_flags(g), lower_written_states(g, p)};
-    int nvalues = g->values.n; /* clones' results have later ids */
-    Value **clone = NEW_ARRAY(g->arena, Value *, nvalues + 1);
     for (int i = 0; i < p->ops.n; i++)
         if (may_rematerialize(&c, p->ops.at[i])) c.chosen[op_result(p->ops.at[i])->id] = true;
     uses_free(uses);
-    Edit *e = edit_begin(g, p);
+    Cloning again_in = {g, edit_begin(g, p), c.chosen, NEW_ARRAY(g->arena, Value *, g->values.n + 1), g->values.n};
     for (int i = 0; i < p->ops.n; i++) {
         Op *op = p->ops.at[i];
-        for (int k = 0; k < op->nin && op->phase != FORWARD && op_is(op, T_POINTWISE); k++) {
-            const Value *v = op->in[k];
-            if (v->id >= nvalues || !c.chosen[v->id]) continue;
-            if (!clone[v->id]) {
-                Op *again = clone_for(g, v->def, op);
-                clone[v->id] = op_result(again);
-                edit_before(e, i, again); /* its first reader */
-            }
-            op->in[k] = clone[v->id];
-        }
+        for (int k = 0; k < op->nin && op->phase != FORWARD && !op_is(op, T_VIEW); k++)
+            if (op->in[k]) op->in[k] = again(&again_in, op->in[k], op, i);
     }
-    edit_commit(e);
+    edit_commit(again_in.edit);
 }

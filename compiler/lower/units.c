@@ -93,7 +93,7 @@ static Dtype wider(Dtype a, Dtype b) {
 static void set_dtypes(const Graph *g, Unit *u) {
     const UnitPolicy *p = u->policy;
     u->dtype = u->params.n ? u->params.at[0]->dtype : FP32;
-    u->wire = p->has_param_dtype ? p->param_dtype : u->dtype;
+    u->wire = p->has_param_dtype && dtype_float(u->dtype) ? p->param_dtype : u->dtype; /* int8 travels as it is */
     u->reduce = p->has_reduce_dtype ? p->reduce_dtype : u->dtype;
     /* grad_dtype holds where the sum widens what it reads: where ranks add up pieces, or an update or the sum over
      * microbatches reads a reduced gradient. Other sums have the dtype of what they add, so there a gradient is made

@@ -15,6 +15,7 @@ function training.options(own, without)
     data = nn.choice("tokens", "chat", "pairs"),           -- chat, pairs: rows of `shardc data --chat`, `--pairs`
     beta = 0.1,                                            -- pairs: of DPO's margin
     lora = 0, lora_alpha = nn.optional "number", lora_match = "*_proj", -- rank of nn.lora, 0: all parameters are trained
+    frozen = nn.choice("plain", "int8"), -- in what nn.lora keeps matrices that have adapters; plain: as the precision says
     dora = false, -- nn.lora trains the lengths of rows, too
   }
   for name, value in pairs(own or {}) do o[name] = value end
@@ -30,7 +31,8 @@ function training.with_experts() return training.options { expert = 1, balance =
 function training.units(model, layers, others, o, mesh)
   if o.lora > 0 then
     nn.lora(model, {
-      rank = o.lora, alpha = o.lora_alpha, match = { o.lora_match }, dora = o.dora, dtype = o.precision ~= "fp32" and o.precision or nil,
+      rank = o.lora, alpha = o.lora_alpha, match = { o.lora_match }, dora = o.dora,
+      dtype = o.precision ~= "fp32" and o.precision or nil, matrices = o.frozen == "int8" and "int8" or nil,
     })
   end
   local policy = {

@@ -35,7 +35,7 @@ typedef struct {
     cudaStream_t stream;
     char *pool;                        /* operands, one task at a time */
     size_t pool_bytes, used, reserved; /* reserved: of it, for good */
-    void *noise[BOOL + 1];             /* by dtype: values as those of a training step */
+    void *noise[N_DTYPES];             /* by dtype: values as those of a training step */
     sc_record *record;                 /* on the device */
     double budget_us;                  /* time to spend on a measurement */
     double limit_us;                   /* a kernel whose second call takes longer is not measured closer; 0: none */

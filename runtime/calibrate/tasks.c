@@ -122,7 +122,7 @@ static bool read_tensor(char *text, sc_measured_task *m, int slot) {
     t->dtype = (uint8_t)atoi(field[0]);
     m->shift[slot] = atoi(field[1]) < 8 ? (size_t)1 << atoi(field[1]) : 0;
     int dims = integers(field[2], 'x', t->shape, SC_DIMS);
-    if (dims < 0 || integers(field[3], 'x', t->stride, SC_DIMS) != dims || t->dtype > BOOL) return false;
+    if (dims < 0 || integers(field[3], 'x', t->stride, SC_DIMS) != dims || t->dtype >= N_DTYPES) return false;
     t->dims = (uint8_t)dims;
     m->limit[slot] = atoll(field[4]);
     return true;

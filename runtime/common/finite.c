@@ -21,6 +21,7 @@ static double element(const sc_tensor *t, int64_t k) {
     case FP16: return (double)sc_from_fp16(((const sc_fp16_t *)t->p)[k]);
     case INT32: return ((const int32_t *)t->p)[k];
     case INT64: return (double)((const int64_t *)t->p)[k];
+    case INT8: return ((const int8_t *)t->p)[k];
     default: return ((const uint8_t *)t->p)[k];
     }
 }

@@ -72,7 +72,7 @@ SUM(sum_int64, int64_t, int64_t, SAME, SAME)
 
 typedef void sum_fn(void *out, const uint8_t **peers, int npeers, int64_t count);
 static sum_fn *const sums[] = {[FP32] = sum_fp32,   [BF16] = sum_bf16,   [FP16] = sum_fp16, [FP64] = sum_fp64,
-                               [INT32] = sum_int32, [INT64] = sum_int64, [BOOL] = NULL};
+                               [INT32] = sum_int32, [INT64] = sum_int64, [INT8] = NULL};
 
 enum { MAX_PEERS = 1024 };
 

@@ -80,8 +80,9 @@ SC_KERNEL(init_param) {
     int64_t end = sharded ? least(k->numel, low + k->slice - k->offset) : k->numel;
     if (begin >= end) return;
     bool whole = y->dtype == INT32 || y->dtype == INT64 || y->dtype == BOOL; /* a buffer's */
+    whole |= y->dtype == INT8;                                                        /* a frozen matrix's */
     if (!whole && !with_float_serves(y->dtype))
-        sc_unsupported(task, "init_param", "parameters must be fp32, bf16 or fp16, buffers these or integers");
+        sc_unsupported(task, "init_param", "parameters must be fp32, bf16, fp16 or int8, buffers these or integers");
     int64_t part = sc_expert_place(task, k->expert) * k->numel; /* of the whole parameter's elements */
     drawing d = {(int)k->kind, (uint64_t)k->key,       k->a, k->b,    part + begin,
                  part + end,   k->offset - low - part, y->p, y->dtype};

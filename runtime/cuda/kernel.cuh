@@ -132,6 +132,7 @@ SC_DEVICE float load_any(const void *p, int dtype, int64_t i) {
     case FP16: return sc_from_fp16(((const sc_fp16_t *)p)[i]);
     case INT32: return (float)((const int32_t *)p)[i];
     case INT64: return (float)((const int64_t *)p)[i];
+    case INT8: return (float)((const int8_t *)p)[i];
     default: return ((const uint8_t *)p)[i] != 0;
     }
 }
@@ -142,6 +143,7 @@ SC_DEVICE void store_any(void *p, int dtype, int64_t i, float x) {
     case FP16: ((sc_fp16_t *)p)[i] = sc_to_fp16(x); break;
     case INT32: ((int32_t *)p)[i] = (int32_t)x; break;
     case INT64: ((int64_t *)p)[i] = (int64_t)x; break;
+    case INT8: ((int8_t *)p)[i] = sc_to_int8(x); break;
     default: ((uint8_t *)p)[i] = x != 0; break;
     }
 }

@@ -69,6 +69,7 @@ double host_get(sc_dtype d, const void *p, int64_t i) {
     case FP64: return ((const double *)p)[i];
     case INT32:
     case INT64:
+    case INT8:
     case BOOL: return (double)host_get_int(d, p, i);
     case BF16: return sc_from_bf16(((const sc_bf16_t *)p)[i]);
     case FP16: return sc_from_fp16(((const sc_fp16_t *)p)[i]);
@@ -83,6 +84,7 @@ void host_put(sc_dtype d, void *p, int64_t i, double x) {
     case FP64: ((double *)p)[i] = x; break;
     case INT32:
     case INT64:
+    case INT8:
     case BOOL: host_put_int(d, p, i, (int64_t)x); break;
     default:
         if (dtypes[d].size == 1)
@@ -96,6 +98,7 @@ int64_t host_get_int(sc_dtype d, const void *p, int64_t i) {
     if (d == INT32) return ((const int32_t *)p)[i];
     if (d == INT64) return ((const int64_t *)p)[i];
     if (d == BOOL) return ((const uint8_t *)p)[i];
+    if (d == INT8) return ((const int8_t *)p)[i];
     return (int64_t)host_get(d, p, i);
 }
 
@@ -104,6 +107,8 @@ void host_put_int(sc_dtype d, void *p, int64_t i, int64_t x) {
         ((int32_t *)p)[i] = (int32_t)x;
     else if (d == INT64)
         ((int64_t *)p)[i] = x;
+    else if (d == INT8)
+        ((int8_t *)p)[i] = (int8_t)x;
     else if (d == BOOL)
         ((uint8_t *)p)[i] = x != 0;
     else

@@ -35,6 +35,7 @@ struct Exporter {
     const char *lost; /* a parameter that holds what its dtype there cannot; NULL: none */
     int rank;
     Thin *thin;           /* of each adapter */
+    float **scales;       /* of each parameter that is kept in int8; else NULL */
     Piece **pieces;       /* of each rank of the first replica */
     int *n, *next, ranks; /* next: where each_piece stands in each list */
 };
@@ -97,7 +98,9 @@ static sc_dtype exported(const sc_build *b, const Options *o, const Weights *w, 
     static const sc_dtype asked[] = {[EXPORT_FP32] = FP32, [EXPORT_BF16] = BF16, [EXPORT_FP16] = FP16};
     bool thin;
     adapter_of(b, param, &thin);
-    sc_dtype kept = state_dtype(b, param, P_VALUE);
+    int scales = b->params[param].scales;
+    sc_dtype kept = state_dtype(b, scales ? scales - 1 : param, P_VALUE);
+    if (scaled_by(b, param) >= 0) return N_DTYPES;
     if (thin != (o->export_adapters != 0)) return N_DTYPES;
     if (!host_dtype_float(kept) || o->export_dtype == EXPORT_KEPT) return kept;
     if (o->export_dtype == EXPORT_LOADED) return weights_dtype(w, b->params[param].path, kept);
@@ -123,6 +126,7 @@ Exporter *exporter_new(const sc_build *b, const Options *o, const Weights *w, in
     e->out = need(WIDEST, SC_ASIDE_BUFFER);
     e->sums = need(SC_ASIDE_BUFFER, sizeof *e->sums);
     e->thin = need((size_t)b->nadapters + 1, sizeof *e->thin);
+    e->scales = need((size_t)b->nparams, sizeof *e->scales);
     e->ranks = b->world;
     e->pieces = need((size_t)e->ranks, sizeof *e->pieces);
     e->n = need((size_t)e->ranks, sizeof *e->n);
@@ -141,6 +145,8 @@ void exporter_free(Exporter *e) {
         free(e->thin[i].own);
         free(e->thin[i].both);
     }
+    for (int i = 0; e->scales && i < e->b->nparams; i++) free(e->scales[i]);
+    free(e->scales);
     free(e->thin);
     free(e->pieces);
     free(e->n);
@@ -214,6 +220,13 @@ static void rewind_pieces(Exporter *e) {
     memset(e->next, 0, (size_t)e->ranks * sizeof *e->next);
 }
 
+/* sums[i] = element at + i, which is in e->chunk. */
+static void widen(const Exporter *e, const Piece *p, int64_t at, int64_t n, float *sums) {
+    const float *scales = e->scales[p->param];
+    host_convert(FP32, sums, p->dtype, e->chunk, n);
+    for (int64_t i = 0; scales && i < n; i++) sums[i] *= scales[(at + i) / e->b->params[p->param].shape[1]];
+}
+
 static void keep_floats(Exporter *e, void *to, const Piece *p, int64_t at, int64_t n) {
     host_convert(FP32, (float *)to + at, p->dtype, e->chunk, n);
 }
@@ -244,7 +257,7 @@ static void add_adapter(const Exporter *e, int adapter, int64_t at, int64_t n, f
 static void measure(Exporter *e, void *to, const Piece *p, int64_t at, int64_t n) {
     Thin *t = to;
     int64_t inputs = e->b->params[p->param].shape[1];
-    host_convert(FP32, e->sums, p->dtype, e->chunk, n);
+    widen(e, p, at, n, e->sums);
     for (int64_t i = 0; i < n; i++) t->own[(at + i) / inputs] += (double)e->sums[i] * e->sums[i];
     if (e->apart) return;
     add_adapter(e, (int)(t - e->thin), at, n, e->sums);
@@ -269,12 +282,15 @@ static void write_chunk(Exporter *e, void *to, const Piece *p, int64_t at, int64
     sc_dtype dtype = e->dtypes[p->param], from = p->dtype;
     const void *chunk = e->chunk;
     if (export_files_error(files)) return;
-    if (adapter >= 0 && !thin) {
-        host_convert(FP32, e->sums, from, chunk, n);
-        add_adapter(e, adapter, at, n, e->sums);
-        if (e->thin[adapter].lengths) lengthen(e, adapter, at, n, e->sums);
+    bool merges = adapter >= 0 && !thin;
+    if (merges || e->scales[p->param]) {
+        widen(e, p, at, n, e->sums);
         from = FP32;
         chunk = e->sums;
+    }
+    if (merges) {
+        add_adapter(e, adapter, at, n, e->sums);
+        if (e->thin[adapter].lengths) lengthen(e, adapter, at, n, e->sums);
     } else if (adapter >= 0 && e->b->adapters[adapter].lengths == p->param) {
         host_convert(FP32, e->sums, from, chunk, n);
         for (int64_t i = 0; i < n; i++) e->sums[i] = (float)(sqrt(e->thin[adapter].own[at + i]) + e->sums[i]);
@@ -293,6 +309,8 @@ static void write_chunk(Exporter *e, void *to, const Piece *p, int64_t at, int64
 }
 
 static int write_files(Exporter *e, sc_rank *r) {
+    for (int i = 0; i < e->b->nparams; i++)
+        if (e->b->params[i].scales) e->scales[i] = whole(e, r, e->b->params[i].scales - 1);
     for (int i = 0; i < e->b->nadapters; i++) {
         const sc_adapter_info *x = &e->b->adapters[i];
         Thin *t = &e->thin[i];

@@ -1,7 +1,7 @@
 /* A rank's training state as pieces. Slice s of a unit's flat buffer is elements [s × n, (s + 1) × n); what a parameter
  * has in common with it is a piece.
  * Relies on: the tables of sc.h, schema/optimizers.h.
- * Relied on by: checkpoint, resume, weights. */
+ * Relied on by: checkpoint, resume, weights, export. */
 #include "state.h"
 #include "../schema/optimizers.h"
 #include "die.h"
@@ -109,4 +109,20 @@ sc_dtype state_dtype(const sc_build *b, int param, PieceKind k) {
     if (p->buffer) return p->dtype;
     if (k == P_AVERAGE) return FP32;
     return k == P_MOMENT1 || k == P_MOMENT2 ? b->units[p->unit].moments : b->units[p->unit].dtype;
+}
+
+int adapter_of(const sc_build *b, int param, bool *thin) {
+    for (int i = 0; i < b->nadapters; i++) {
+        const sc_adapter_info *x = &b->adapters[i];
+        *thin = x->a == param || x->b == param || x->lengths == param;
+        if (*thin || x->weight == param) return i;
+    }
+    *thin = false;
+    return -1;
+}
+
+int scaled_by(const sc_build *b, int param) {
+    for (int i = 0; i < b->nparams; i++)
+        if (b->params[i].scales == param + 1) return i;
+    return -1;
 }

@@ -1,6 +1,6 @@
 /* A rank's training state as pieces: which elements of which parameter lie at which bytes of its arenas.
  * Relies on: the tables of sc.h.
- * Relied on by: checkpoint, resume, weights. */
+ * Relied on by: checkpoint, resume, weights, export. */
 #ifndef HOST_STATE_H
 #define HOST_STATE_H
 
@@ -27,5 +27,9 @@ bool state_owned(const sc_build *b, int rank, const Piece *p);
 bool state_counts_steps(const sc_build *b);                      /* there is a count of updates at step_at */
 const char *state_optimizer(const sc_build *b, int param);       /* the name of the one that updates it */
 sc_dtype state_dtype(const sc_build *b, int param, PieceKind k); /* as it is kept */
+/* The adapter beside a parameter, or, *thin, that it is a matrix of; -1: there is none. */
+int adapter_of(const sc_build *b, int param, bool *thin);
+/* The int8 matrix whose rows the parameter scales; -1: it scales none. Files have the product of the two. */
+int scaled_by(const sc_build *b, int param);
 
 #endif

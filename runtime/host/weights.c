@@ -3,6 +3,7 @@
  * Relied on by: run, train, export. */
 #include "weights.h"
 #include "../file.h"
+#include "../schema/math.h"
 #include "die.h"
 #include "folded.h"
 #include "shard_index.h"
@@ -347,7 +348,7 @@ static void find_prefix(Weights *w) {
     int own = 0, inner = 0, missing = 0;
     for (int i = 0; i < w->b->nparams; i++) {
         const char *path = w->b->params[i].path;
-        if (w->b->params[i].buffer) continue;
+        if (w->b->params[i].buffer || scaled_by(w->b, i) >= 0) continue;
         bool there = find_name(w, path);
         if (!there && !w->prefix) w->prefix = prefix_of(w, path);
         if (there)
@@ -501,9 +502,10 @@ static void check_dtype(const Weights *w, const Entry *e, const sc_param_info *p
     if (scale)
         die("%s: '%s' is %s there and has a scale beside it, '%s': " DEQUANTIZE, e->file->path, p->path, e->t->dtype,
             scale);
-    if (!number || as_float != host_dtype_float(p->dtype))
+    bool wants_float = host_dtype_float(p->dtype) || p->scales;
+    if (!number || as_float != wants_float)
         die("%s: '%s' is %s there, which does not convert to %s%s", e->file->path, p->path, e->t->dtype,
-            host_dtype_name(p->dtype), host_dtype_float(p->dtype) ? "; integers are mostly " DEQUANTIZE : "");
+            host_dtype_name(p->dtype), wants_float ? "; integers are mostly " DEQUANTIZE : "");
 }
 
 /* The parameter that p may share its values with where the weights are tied: the only one of its shape, a matrix. */
@@ -561,16 +563,6 @@ static void tell_left(const Weights *w, const sc_param_info **left, int n) {
     free(names);
 }
 
-int adapter_of(const sc_build *b, int param, bool *thin) {
-    for (int i = 0; i < b->nadapters; i++) {
-        const sc_adapter_info *x = &b->adapters[i];
-        *thin = x->a == param || x->b == param || x->lengths == param;
-        if (*thin || x->weight == param) return i;
-    }
-    *thin = false;
-    return -1;
-}
-
 /* The adapter whose lengths of rows the parameter is; NULL: it is something else. */
 static const sc_adapter_info *measured_by(const sc_build *b, int param) {
     bool thin;
@@ -592,6 +584,7 @@ static void take_params(const Weights *w) {
     int n = 0, buffers = 0, taken = 0, fp8 = 0, adapters = 0;
     for (int i = 0; i < w->b->nparams; i++) {
         const sc_param_info *p = &w->b->params[i];
+        if (scaled_by(w->b, i) >= 0) continue; /* published weights have no scales */
         Entry *e = find(w, p->path);
         buffers += !e && p->buffer;
         bool thin; /* published weights have no adapters */
@@ -751,21 +744,78 @@ static void read_entry(const Entry *e, int64_t at, int64_t n, uint8_t *to) {
     }
 }
 
-/* length[i] -= that of row `row` + i of the parameter as it is kept, for n rows. */
-static void subtract_lengths(const Weights *w, int param, int64_t row, int64_t n, float *length) {
-    const Entry *e = find(w, w->b->params[param].path);
-    sc_dtype kept = state_dtype(w->b, param, P_VALUE);
+/* A row of the parameter's tensor in fp32 and, where it is kept in int8, the scale of the row as that is kept; else 1.
+ */
+static float read_row(const Weights *w, int param, int64_t row, float *to) {
+    const sc_param_info *p = &w->b->params[param];
+    const Entry *e = find(w, p->path);
+    float most = 0;
+    uint8_t scale[8], *raw = need((size_t)p->shape[1], 8);
+    read_entry(e, row * p->shape[1], p->shape[1], raw);
+    host_convert(FP32, to, (sc_dtype)e->t->sc_dtype, raw, p->shape[1]);
+    free(raw);
+    if (!p->scales) return 1;
+    for (int64_t i = 0; i < p->shape[1]; i++) most = fmaxf(most, fabsf(to[i]));
+    sc_dtype kept = state_dtype(w->b, p->scales - 1, P_VALUE);
+    host_put(kept, scale, 0, most / 127);
+    float s = (float)host_get(kept, scale, 0);
+    return s > 0 ? s : 1; /* a row of zeros */
+}
+
+/* Elements [at, at + n) of a matrix in int8. */
+static void pack(const Weights *w, int param, int64_t at, int64_t n, int8_t *to) {
     int64_t inputs = w->b->params[param].shape[1];
-    uint8_t *raw = need((size_t)inputs, 8), *row_kept = need((size_t)inputs, 8);
+    float *row = need((size_t)inputs, sizeof *row);
+    for (int64_t i = 0, many; i < n; i += many) {
+        int64_t column = (at + i) % inputs;
+        many = inputs - column < n - i ? inputs - column : n - i;
+        float scale = read_row(w, param, (at + i) / inputs, row);
+        for (int64_t k = 0; k < many; k++) to[i + k] = sc_to_int8(row[column + k] / scale);
+    }
+    free(row);
+}
+
+/* length[i] -= that of row `first` + i of the parameter as it is kept, for n rows. */
+static void subtract_lengths(const Weights *w, int param, int64_t first, int64_t n, float *length) {
+    const sc_param_info *p = &w->b->params[param];
+    sc_dtype kept = state_dtype(w->b, param, P_VALUE);
+    float *row = need((size_t)p->shape[1], sizeof *row);
+    uint8_t *as_kept = need((size_t)p->shape[1], 8);
     for (int64_t i = 0; i < n; i++) {
+        float scale = read_row(w, param, first + i, row);
         double squares = 0;
-        read_entry(e, (row + i) * inputs, inputs, raw);
-        host_convert(kept, row_kept, (sc_dtype)e->t->sc_dtype, raw, inputs);
-        for (int64_t k = 0; k < inputs; k++) squares += host_get(kept, row_kept, k) * host_get(kept, row_kept, k);
+        for (int64_t k = 0; k < p->shape[1]; k++) {
+            if (p->scales)
+                row[k] = scale * sc_to_int8(row[k] / scale);
+            else
+                host_convert(kept, as_kept, FP32, &row[k], 1), row[k] = (float)host_get(kept, as_kept, 0);
+            squares += (double)row[k] * row[k];
+        }
         length[i] = (float)(length[i] - sqrt(squares));
     }
-    free(raw);
-    free(row_kept);
+    free(row);
+    free(as_kept);
+}
+
+/* n elements of a parameter from `at` on, as they are kept. */
+static void load_chunk(const Weights *w, const Piece *p, int64_t at, int64_t n, uint8_t *raw, uint8_t *out) {
+    const Entry *e = find(w, w->b->params[p->param].path);
+    const sc_adapter_info *measured = measured_by(w->b, p->param);
+    if (w->b->params[p->param].scales) {
+        pack(w, p->param, at, n, (int8_t *)out);
+        return;
+    }
+    read_entry(e, at, n, raw);
+    host_convert(p->dtype, out, (sc_dtype)e->t->sc_dtype, raw, n);
+    if (measured) subtract_lengths(w, measured->weight, at, n, (float *)out);
+    if (sc_size(p->dtype) < 4 && host_dtype_float(p->dtype)) check_range(e, p->dtype, out, raw, n);
+}
+
+/* The scales of n rows from `at` on of the matrix that the parameter scales. */
+static void load_scales(const Weights *w, const Piece *p, int matrix, int64_t at, int64_t n, uint8_t *out) {
+    float *row = need((size_t)w->b->params[matrix].shape[1], sizeof *row);
+    for (int64_t i = 0; i < n; i++) host_put(p->dtype, out, i, read_row(w, matrix, at + i, row));
+    free(row);
 }
 
 void weights_load(const Weights *w, sc_rank *r) {
@@ -774,15 +824,15 @@ void weights_load(const Weights *w, sc_rank *r) {
     int npieces = state_pieces(w->b, sc_rank_index(r), &pieces);
     for (const Piece *p = pieces; p < pieces + npieces; p++) {
         if (p->kind != P_VALUE && p->kind != P_BUFFER) continue;
-        const Entry *e = find(w, w->b->params[p->param].path);
-        const sc_adapter_info *measured = measured_by(w->b, p->param);
-        for (int64_t at = p->begin, n; e && at < p->end; at += n) {
+        int matrix = scaled_by(w->b, p->param);
+        bool there = find(w, w->b->params[matrix < 0 ? p->param : matrix].path);
+        for (int64_t at = p->begin, n; there && at < p->end; at += n) {
             int64_t size = sc_size(p->dtype);
             n = p->end - at < CHUNK ? p->end - at : CHUNK;
-            read_entry(e, at, n, raw);
-            host_convert(p->dtype, out, (sc_dtype)e->t->sc_dtype, raw, n);
-            if (measured) subtract_lengths(w, measured->weight, at, n, (float *)out);
-            if (size < 4 && host_dtype_float(p->dtype)) check_range(e, p->dtype, out, raw, n);
+            if (matrix < 0)
+                load_chunk(w, p, at, n, raw, out);
+            else
+                load_scales(w, p, matrix, at, n, out);
             sc_write(r, p->host, p->at + (uint64_t)((at - p->begin) * size), out, (size_t)(n * size));
         }
     }

@@ -21,8 +21,6 @@ void weights_close(Weights *w);
 /* The dtype of the tensor that a parameter is read from; w may be NULL. */
 sc_dtype weights_dtype(const Weights *w, const char *path, sc_dtype otherwise);
 unsigned weights_dtypes(const Weights *w); /* of all tensors that are read, a bit each */
-/* The adapter beside a parameter, or, *thin, that it is a matrix of; -1: there is none. */
-int adapter_of(const sc_build *b, int param, bool *thin);
-char *dtypes_text(unsigned used); /* "bf16", or "bf16 and fp32": in new memory */
+char *dtypes_text(unsigned used);          /* "bf16", or "bf16 and fp32": in new memory */
 
 #endif

@@ -30,6 +30,7 @@ typedef double sc_fp64_t;
 typedef int32_t sc_int32_t;
 typedef int64_t sc_int64_t;
 typedef uint8_t sc_bool_t;
+typedef int8_t sc_int8_t;
 
 SC_FN uint32_t sc_bits(float x) {
     uint32_t u;
@@ -92,6 +93,9 @@ SC_FN real sc_from_int64(sc_int64_t x) {
 }
 SC_FN real sc_from_bool(sc_bool_t x) {
     return (real)(x != 0);
+}
+SC_FN real sc_from_int8(sc_int8_t x) {
+    return (real)x;
 }
 SC_FN real sc_from_bf16(sc_bf16_t x) {
     return sc_float((uint32_t)x << 16);
@@ -791,6 +795,11 @@ SC_FN real sc_tan(real x) {
     return s / c;
 }
 #endif
+
+/* The nearest of -127 to 127, ties to even. */
+SC_FN sc_int8_t sc_to_int8(real x) {
+    return (sc_int8_t)(x >= 127 ? 127 : x >= -127 ? sc_whole_nearest(x) : -127);
+}
 
 #include "special.h"
 

@@ -13,7 +13,8 @@
     X(FP8_E5M2, "fp8_e5m2", 1, "F8_E5M2", 1)                                                                           \
     X(INT32, "int32", 4, "I32", 0)                                                                                     \
     X(INT64, "int64", 8, "I64", 0)                                                                                     \
-    X(BOOL, "bool", 1, "BOOL", 0)
+    X(BOOL, "bool", 1, "BOOL", 0)                                                                                      \
+    X(INT8, "int8", 1, "I8", 0) /* of stored parameters alone */
 #define SC_ID(ID, ...) ID,
 typedef enum { SC_DTYPES(SC_ID) N_DTYPES } sc_dtype;
 #define SC_DTYPE_NAME(ID, NAME, ...) NAME,

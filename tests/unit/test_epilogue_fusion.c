@@ -513,6 +513,29 @@ Test(rematerialize, what_is_made_of_that_is_kept) {
     cr_expect_eq(remade(), 1);
 }
 
+/* A matrix that is made of an int8 one is larger than that: the backward makes it again for its product. */
+Test(rematerialize, a_matrix_of_int8_is_made_again) {
+    start();
+    Value *packed = param(SHAPE(8, 16)), *scales = param(SHAPE(8, 16));
+    packed->param->requires_grad = scales->param->requires_grad = false;
+    packed->dtype = packed->param->dtype = INT8;
+    Value *x = matmul(input(FP32, SHAPE(6, 8)), param(SHAPE(8, 8)));
+    loss(matmul(x, build_two(b, OP_mul, build_cast(b, packed, FP32), scales)));
+    finish();
+    cr_expect_eq(remade(), 2, "the cast and the product with the scales");
+}
+
+/* Of a value that is only widened the narrow one is kept, though nothing else reads it in the backward. */
+Test(rematerialize, what_is_widened_is_kept_narrow) {
+    for (int narrow = 0; narrow < 2; narrow++) {
+        start();
+        Value *x = build_cast(b, matmul(input(FP32, SHAPE(6, 8)), param(SHAPE(8, 8))), narrow ? BF16 : FP64);
+        loss(build_two(b, OP_mul, build_cast(b, x, FP32), param(SHAPE(6, 8))));
+        finish();
+        cr_expect_eq(remade(), narrow);
+    }
+}
+
 /* What was read of a buffer that the program writes is something else later. */
 Test(rematerialize, reads_of_written_buffers_are_kept) {
     for (int written = 0; written < 2; written++) {

@@ -37,11 +37,17 @@ local function matches(list, path, used)
   return any
 end
 
+-- W: where it is kept in int8, each row times its scale, rounded once to the dtype that scales have in the unit.
+local function matrix(self)
+  local scales = self.weight_scale
+  return scales and prim.cast(self.weight, scales) * nn.unsqueeze(scales, 1) or self.weight
+end
+
 local function thin_product(self, x)
   return nn.linear(nn.linear(nn.dropout(x, self.lora_dropout), self.lora_A.weight) * self.lora_scale, self.lora_B.weight)
 end
 
-local function adapted_forward(self, x) return nn.linear(x, self.weight, self.bias or nil) + thin_product(self, x) end
+local function adapted_forward(self, x) return nn.linear(x, matrix(self), self.bias or nil) + thin_product(self, x) end
 
 local function row_sums(x, y) return nn.sum(x * y, 1) end
 
@@ -49,7 +55,7 @@ local function row_sums(x, y) return nn.sum(x * y, 1) end
 -- is the parameter: it begins as 0, and rounds to 16 bits with a small error. By rows |V|² is |W|² + 2 s <W Aᵀ, B> + s²
 -- <B A Aᵀ, B>, so that B A is not made. A row of zeros stays one.
 local function weighted_forward(self, x)
-  local w, a, b = self.weight, nn.detach(self.lora_A.weight), nn.detach(self.lora_B.weight)
+  local w, a, b = matrix(self), nn.detach(self.lora_A.weight), nn.detach(self.lora_B.weight)
   local y, s = nn.linear(x, w) + thin_product(self, x), self.lora_scale
   return prim.in_fp32(function(v, wide, along, left, right, d, bias)
     local own, inner = row_sums(wide, wide), nn.matmul(left, nn.transpose(left, 0, 1))
@@ -80,24 +86,27 @@ end
 -- state of the optimizer. match: patterns of paths, in which * stands for any characters. rank. alpha: rank. dropout: 0, of
 -- what A reads. rank_stabilized: false; true, alpha / sqrt(rank) instead. dora: false; true also trains the length of each
 -- row of the sum (DoRA), as how far it is from that of W's row. train: nil; patterns of parameters that are trained, too.
--- dtype: nil; "bf16" keeps the frozen parameters in it. Call it before nn.fully_shard. Returns the model.
+-- dtype: nil; "bf16" keeps the frozen parameters in it. matrices: nil; "int8" keeps W, where it is frozen, in it, with a
+-- scale for each row in dtype. Call it before nn.fully_shard. Returns the model.
 function nn.lora(model, options)
   local what, o = "nn.lora", table_of(options)
   if not is_module(model) then fail(nil, "nn.lora: expected a module, got %s", describe(model)) end
-  check_keys(what, o, "rank alpha dropout match rank_stabilized dora train dtype")
+  check_keys(what, o, "rank alpha dropout match rank_stabilized dora train dtype matrices")
   local rank = need_size(what, "rank", o.rank)
   local alpha = o.alpha == nil and rank or prim.need_number(what, "alpha", o.alpha, "a number above 0", function(x) return x > 0 end)
   local match, train, used = patterns(what, "match", o.match), o.train and patterns(what, "train", o.train) or {}, {}
   local scale = alpha / (need_boolean(what, "rank_stabilized", o.rank_stabilized, false) and math.sqrt(rank) or rank)
   local dora = need_boolean(what, "dora", o.dora, false)
   local dropout = prim.need_probability(what, o.dropout or 0)
-  local linears, chosen = {}, {}
+  if o.matrices ~= nil and o.matrices ~= "int8" then fail(nil, 'nn.lora: matrices is "int8" or left out, not %s', describe(o.matrices)) end
+  local linears, chosen, trained, holders = {}, {}, {}, {}
   walk(model, "", {}, function(m, path)
     if rawget(m, "forward") ~= prim.linear_forward then return end
     linears[#linears + 1] = path
     if matches(match, path, used) then chosen[#chosen + 1] = m end
   end, function(parameter, path)
-    if matches(train, path, used) then return end
+    holders[parameter] = (holders[parameter] or 0) + 1
+    if matches(train, path, used) then trained[parameter] = true return end
     nn.freeze(parameter)
     if o.dtype then prim.store_in(parameter, what, o.dtype) end
   end)
@@ -113,6 +122,12 @@ function nn.lora(model, options)
     local outputs, inputs = m.weight:size(0), m.weight:size(1)
     m.lora_A = thin(("nn.lora's A [%d,%d]"):format(rank, inputs), { rank, inputs }, nn.init.kaiming_uniform())
     m.lora_B = thin(("nn.lora's B [%d,%d]"):format(outputs, rank), { outputs, rank }, nn.init.zeros())
+    m.weight_scale = false
+    if o.matrices and not trained[m.weight] then
+      if holders[m.weight] > 1 then fail(nil, "nn.lora: a matrix that several modules hold is not kept in int8; leave it out of match") end
+      m.weight_scale = nn.parameter({ outputs }, { dtype = o.dtype, requires_grad = false })
+      prim.pack(m.weight, m.weight_scale)
+    end
     local lengths = dora and nn.parameter { outputs } or nil
     m.lora_magnitude_vector = lengths or false
     m.lora_scale, m.lora_dropout, m.forward = scale, dropout, beside(dora and weighted_forward or adapted_forward)

@@ -1,0 +1,17 @@
+-- expect: lora_matrices\.lua:7: nn.lora: matrices is "int8" or left out, not the string "int4"
+local nn, optim = require "nn", require "optim"
+local model = nn.module "Net"
+model.embed, model.q_proj = nn.Embedding(16, 4), nn.Linear(4, 4)
+model.out = nn.Linear(4, 16)
+function model:forward(tokens) return self.out(self.q_proj(self.embed(tokens))) end
+nn.lora(model, { rank = 2, match = "q_proj", matrices = "int4" })
+
+return nn.training {
+  model = model,
+  batch = {
+    tokens  = nn.input("int32", { 2, 8 }, { from = "tokens" }),
+    targets = nn.input("int32", { 2, 8 }, { from = "tokens", shift = 1 }),
+  },
+  loss = function(m, b) return nn.cross_entropy(m(b.tokens), b.targets) end,
+  optimizer = optim.SGD { lr = 0.1 },
+}
