@@ -9,13 +9,14 @@ import random
 import re
 import signal
 import subprocess
+import threading
 import time
 
 from harness import HANG, ROOT, build, check, corpus, library, must, read_log, read_safetensors, same_run, scratch, trains, until, waits
 from test_launch import PORTS, Ranks, step_of
 
 SMALL = dict(layers=1, dim=32, heads=2, vocab=256, batch=2, seq=32, dropout=0.1)
-NETS = []
+NETS, MAKING = {}, threading.Lock()
 
 
 def inside(pid, *command):
@@ -29,10 +30,16 @@ def sleeper(*command):
     return p.pid if p.stdout.readline() == b"here\n" else None
 
 
-def networks(n):
-    """Of n machines: the process in whose namespaces one runs, each with 10.77.0.(1 + its number) on one bridge; [] where that is not permitted."""
-    if NETS:
-        return NETS[:n]
+def networks(n, of="all"):
+    """Of n machines: the process in whose namespaces one runs, each with 10.77.0.(1 + its number) on one bridge; [] where that is not permitted. Tests run side
+    by side: one that cuts a link has machines of its own (of)."""
+    with MAKING:
+        if of not in NETS:
+            NETS[of] = make_networks()
+    return NETS[of][:n]
+
+
+def make_networks():
     first = sleeper("unshare", "-rn")
     others = [sleeper(*inside(first, "unshare", "-n")) for _ in range(2)] if first else [None]
     if not all(others):
@@ -42,17 +49,14 @@ def networks(n):
     for i, pid in enumerate(others):
         failed = failed or ip(first, "link", "add", "v%d" % i, "type", "veth", "peer", "name", "eth0", "netns", str(pid)) or ip(first, "link", "set", "v%d" % i, "master", "br0", "up")
         failed = failed or ip(pid, "addr", "add", "10.77.0.%d/24" % (i + 2), "dev", "eth0") or ip(pid, "link", "set", "eth0", "up") or ip(pid, "link", "set", "lo", "up")
-    if failed:
-        return []
-    NETS[:] = [first, *others]
-    return NETS[:n]
+    return [] if failed else [first, *others]
 
 
 class Machines(Ranks):
     """A process a rank on n machines, equally many on each."""
 
-    def __init__(self, n, binary, world, *args, env={}, **more):
-        self.nets = networks(n)
+    def __init__(self, n, binary, world, *args, env={}, of="all", **more):
+        self.nets = networks(n, of)
         self.n, self.here = n, world // n
         at = {"MASTER_ADDR": "10.77.0.1"} if self.nets else {}
         super().__init__("torchrun", [binary] * world, *args, env={**at, **env}, machines=n, **more)
@@ -86,10 +90,10 @@ def test_a_machine_is_lost():
     """Processes of one machine are killed, or its network is gone: within seconds the other machine's end, and say who is lost."""
     b = build("gpt2.lua", world=6, **SMALL)
     for lost, how in (1, "killed"), (0, "killed"), (1, "cut"):
-        if how == "cut" and not networks(2):
+        if how == "cut" and not networks(2, "lost"):
             continue
         log = os.path.join(scratch("lost"), "log")
-        ranks = Machines(2, b, 6, "--data", corpus(), "--steps", "100000000", "--quiet", "--log", log)
+        ranks = Machines(2, b, 6, "--data", corpus(), "--steps", "100000000", "--quiet", "--log", log, of="lost")
         until(lambda: trains(log), "the first step")
         there = range(3 * lost, 3 * lost + 3)
         start = time.time()
@@ -97,11 +101,11 @@ def test_a_machine_is_lost():
             for k in there:
                 ranks.all[k].kill()
         else:
-            check(not subprocess.run(inside(NETS[lost], "ip", "link", "set", "eth0", "down")).returncode, "no link")
+            check(not subprocess.run(inside(networks(2, "lost")[lost], "ip", "link", "set", "eth0", "down")).returncode, "no link")
         codes, _, err = ranks.wait()
         took = time.time() - start
         if how == "cut":
-            subprocess.run(inside(NETS[lost], "ip", "link", "set", "eth0", "up"))
+            subprocess.run(inside(networks(2, "lost")[lost], "ip", "link", "set", "eth0", "up"))
         check(all(c == 3 or c < 0 and how == "killed" and k in there for k, c in enumerate(codes)), "%s: exit %s: %s" % (how, codes, err))
         check(re.search("shardc: the connection to (a machine|rank 0's machine) has ended .*the other ranks are stopped|the process that runs rank . has vanished", err), err)
         check(took < 20, "%s: %.0f s: %s" % (how, took, err))
