@@ -99,8 +99,8 @@ static const Command commands[] = {
     {IMPORT, "import", "DIR [-o MODEL.lua]",
      "Write a model of a Hugging Face folder: its config.json becomes a Lua file, which calls the family of its "
      "model_type (models/families) with these fields. A field that changes the numbers is used, or refused by name. "
-     "Prints the commands that predict and that train from the folder's weights, and the tensors of a record where the "
-     "model takes records."
+     "Prints the commands that predict and that train from the folder's weights, and the arrays of a sample where the "
+     "model reads no tokens."
      "\vExample:\n  shardc import Llama-3.2-1B -o 1b.lua\n  shardc predict 1b.lua --set precision=bf16 --world 8 "
      "--device h200\n  shardc build 1b.lua && build/1b/1b --weights Llama-3.2-1B --data train.bin",
      1, 1, command_import},

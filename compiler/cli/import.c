@@ -166,21 +166,21 @@ static void keep_others(const char *path) {
         fail(NOWHERE, "%s is there already, and shardc import did not write it: give another name with -o", path);
 }
 
-static bool reads_records(const Graph *g) {
+static bool reads_arrays(const Graph *g) {
     for (int i = 0; i < g->inputs.n; i++)
         if (strcmp(g->inputs.at[i]->from, "tokens")) return true;
     return false;
 }
 
-/* What records.py, which is the user's, writes. */
-static void tell_record(const Graph *g) {
-    printf("\nrecords.py writes, for each microbatch of all ranks, these tensors one after the other (raw, "
-           "little-endian;\n"
-           "the first size times the number of ranks, --set batch= changes it):\n");
+/* What the file of samples, which is the user's, holds. */
+static void tell_arrays(const Graph *g) {
+    printf("\ntrain.safetensors (or a .npz; or NAME=FILE.npy for each) holds these arrays, N samples along the first "
+           "dimension:\n");
     for (int i = 0; i < g->inputs.n; i++) {
         const Input *in = g->inputs.at[i];
         printf("  %-16s %s", in->name, dtype_name(in->dtype));
-        for (int k = 0; k < in->dims; k++) printf("%s%lld", k ? "," : "[", (long long)in->shape[k]);
+        printf("[N");
+        for (int k = 1; k < in->dims; k++) printf(",%lld", (long long)in->shape[k]);
         printf("]\n");
     }
 }
@@ -238,12 +238,12 @@ int command_import(Arena *a, const Options *o) {
     printf("%s: %s of %s, %s parameters\n\n", out, type, path, figure_grouped(a, parameters));
     /* The file of the whole model holds more than its text model. */
     const char *partial = strcmp(type, "llama4") ? "" : " --weights-partial";
-    bool records = reads_records(p->graph);
+    bool arrays = reads_arrays(p->graph);
     const char *plan =
-        arena_printf(a, "--set precision=bf16%s --world 8 --device h200", records ? "" : " --set seq=4096");
+        arena_printf(a, "--set precision=bf16%s --world 8 --device h200", arrays ? "" : " --set seq=4096");
     printf("shardc predict %s %s\n", out, plan);
-    printf("shardc build %s %s && %sbuild/%s/%s --weights %s%s --data %s --steps 1000\n", out, plan,
-           records ? "python3 records.py | " : "", name, name, folder, partial, records ? "-" : "'train*.bin'");
-    if (records) tell_record(p->graph);
+    printf("shardc build %s %s && build/%s/%s --weights %s%s --data %s --steps 1000\n", out, plan, name, name, folder,
+           partial, arrays ? "train.safetensors" : "'train*.bin'");
+    if (arrays) tell_arrays(p->graph);
     return 0;
 }
