@@ -38,7 +38,7 @@ end
 
 local model = nn.module "Preferences"
 model.policy = Decoder(o.loss == "reward" and 1 or o.vocab)
-model.reference = o.loss ~= "reward" and nn.freeze(Decoder(o.vocab)) -- begins as the policy does, with --weights
+model.reference = o.loss ~= "reward" and nn.freeze(Decoder(o.vocab)) -- begins as the policy does, with --weights-copy 'policy.*=reference.*'
 function model:forward(tokens)
   return self.policy(tokens), self.reference and self.reference(tokens)
 end

@@ -153,8 +153,8 @@ static const Row rows[] = {
      SETS(MAP, weights_map), .needs = "weights"},
     {"weights-copy", "FROM=TO",
      "The parameter TO, which the weights lack, begins as a copy of FROM, another parameter of the model: an output "
-     "head "
-     "that the weights tie to the embedding and the model does not. May be repeated",
+     "head that the weights tie to the embedding and the model does not. Both may be patterns with one *: "
+     "'policy.*=reference.*' lets a reference begin as the policy does. May be repeated",
      SETS(MAP, weights_copy), .needs = "weights"},
     {"weights-partial", NULL,
      "Read the tensors that the weights and the model share; say which parameters stay as initialised and which "
@@ -371,13 +371,11 @@ static void read_delay(struct argp_state *s, const Row *r, double *ms, const cha
 }
 
 static void read_map(struct argp_state *s, const Row *r, Names *maps, char *text) {
-    bool copy = !strcmp(r->name, "weights-copy"); /* of one parameter: no patterns */
     const char *equals = strchr(text, '=');
     int stars[2] = {0, 0};
     for (const char *c = text; *c; c++) stars[equals && c > equals] += *c == '*';
-    if (!equals || equals == text || !equals[1] || strchr(equals + 1, '=') || stars[0] > !copy || stars[0] != stars[1])
-        argp_error(s, "--%s wants %s, two names%s, not '%s'", r->name, r->arg,
-                   copy ? "" : " or two patterns with one * each", text);
+    if (!equals || equals == text || !equals[1] || strchr(equals + 1, '=') || stars[0] > 1 || stars[0] != stars[1])
+        argp_error(s, "--%s wants %s, two names or two patterns with one * each, not '%s'", r->name, r->arg, text);
     add_name(maps, text);
 }
 

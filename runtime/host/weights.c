@@ -239,16 +239,22 @@ static Entry *find_shared(const Weights *w, const char *path) {
     return found;
 }
 
+/* The parameter that `path` begins as a copy of by FROM=TO, in new memory; NULL: it is another one's. */
+static char *copied_from(const char *copy, const char *path) {
+    const char *to = strchr(copy, '=') + 1;
+    char *back = need_text("%s=%.*s", to, (int)(to - 1 - copy), copy), *name = renamed(back, path);
+    free(back);
+    return name;
+}
+
 /* What a parameter begins as: the tensor of its name, the one that shares its memory in the file, or what
  * --weights-copy says. NULL: there is none. */
 static Entry *find(const Weights *w, const char *path) {
     Entry *e = find_own(w, path);
     if (!e) e = find_shared(w, path);
     for (int i = 0; i < w->copies->n && !e; i++) {
-        const char *from = w->copies->at[i], *to = strchr(from, '=') + 1;
-        if (strcmp(to, path)) continue;
-        char *name = need_text("%.*s", (int)(to - 1 - from), from);
-        e = find_own(w, name);
+        char *name = copied_from(w->copies->at[i], path);
+        if (name) e = find_own(w, name);
         free(name);
     }
     return e;
@@ -315,7 +321,19 @@ static bool is_param(const Weights *w, const char *path, size_t n) {
 static void check_copies(const Weights *w) {
     for (int i = 0; i < w->copies->n; i++) {
         const char *copy = w->copies->at[i], *to = strchr(copy, '=') + 1, *from = copy;
-        bool other = is_param(w, from, (size_t)(to - 1 - from));
+        bool other = is_param(w, from, (size_t)(to - 1 - from)), some = false;
+        if (strchr(copy, '*')) {
+            for (int k = 0; k < w->b->nparams && !some; k++) {
+                char *name = copied_from(copy, w->b->params[k].path);
+                some = name && is_param(w, name, strlen(name));
+                free(name);
+            }
+            if (!some)
+                die("--weights-copy '%s': the model has no two parameters of such names; both are patterns of its "
+                    "paths",
+                    copy);
+            continue;
+        }
         if (!other || !is_param(w, to, strlen(to)))
             die("--weights-copy '%s': the model has no parameter '%.*s'; both are paths of the model", copy,
                 other ? (int)strlen(to) : (int)(to - 1 - from), other ? to : from);

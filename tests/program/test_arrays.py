@@ -3,12 +3,13 @@ do, whatever the arrays' form; runs resume and validate on them; what is wrong w
 
 Relies on: harness.py, models/mlp.lua. Relied on by: run.py, test_diagnostics.py."""
 import json
+import math
 import os
 import random
 import struct
 import zipfile
 
-from harness import build, check, command, corpus, losses, must, read_log, read_state, scratch, write_safetensors
+from harness import build, check, command, corpus, losses, must, read_log, read_safetensors, read_state, scratch, write_safetensors
 
 SEQ = 32
 
@@ -88,6 +89,19 @@ def test_every_form_gives_the_bits_of_token_files():
     rc, _, err = command([binary, "--data", "tokens=" + here("y.npy"), "targets=" + here("x.npy"), "--steps", "13", "--resume", whole])
     check(rc == 0 and "data: the saved run had 2 arrays (both.npz ...) %d samples this one has 2 arrays (y.npy ...)" % n in err.replace(",", ""), err)
     return "%d forms" % len(forms)
+
+
+def test_one_file_of_weights_in_two_modules():
+    """A policy and its reference begin as one model, so that DPO begins at log 2."""
+    folder, binary = scratch("two"), build("preferences.lua", world=2)
+    here, r = lambda name: os.path.join(folder, name), random.Random(1)
+    must([binary, "--steps", "0", "--seed", "9", "--export", here("both")])
+    write_safetensors(here("w.safetensors"), {k[len("policy."):]: t for k, t in read_safetensors(here("both")).items() if k.startswith("policy.")})
+    values = lambda: struct.pack("<512i", *[r.randrange(256) for _ in range(512)])
+    write_safetensors(here("x.safetensors"), {name: ("I32", [8, 2, 32], values()) for name in ("ids", "targets")})
+    got, _ = logged(binary, folder, "log", "--data", here("x.safetensors"), "--weights", here("w.safetensors"), "--weights-map", "*=policy.*", "--weights-copy", "policy.*=reference.*", "--steps", "1")
+    apart, _ = logged(binary, folder, "log", "--data", here("x.safetensors"), "--steps", "1")
+    check(abs(got[0] - math.log(2)) < 1e-6 < abs(apart[0] - math.log(2)), "losses %s and %s" % (got, apart))
 
 
 FLOATS = """
