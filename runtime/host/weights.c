@@ -1,5 +1,5 @@
 /* Weights as plain safetensors, read: each rank reads and converts the ranges that its slices hold.
- * Relies on: args, safetensors, shard_index, state, file.h, folded.
+ * Relies on: args, safetensors, shard_index, state, file.h, folded, weight_names.
  * Relied on by: run, train, export. */
 #include "weights.h"
 #include "../file.h"
@@ -7,6 +7,7 @@
 #include "die.h"
 #include "folded.h"
 #include "shard_index.h"
+#include "weight_names.h"
 #include <errno.h>
 #include <glob.h>
 #include <inttypes.h>
@@ -109,40 +110,6 @@ static void add_pattern(Weights *w, const char *pattern) {
 
 /* ── names ───────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-/* What `name` is called by the map FILE=MODEL, in new memory; NULL: the map is for other names. */
-static char *renamed(const char *map, const char *name) {
-    const char *equals = strchr(map, '='), *to = equals + 1, *star = memchr(map, '*', (size_t)(equals - map));
-    size_t n = strlen(name), head = (size_t)((star ? star : equals) - map),
-           tail = star ? (size_t)(equals - star - 1) : 0;
-    if (n < head + tail || (!star && n != head) || strncmp(map, name, head) ||
-        (star && strncmp(star + 1, name + n - tail, tail)))
-        return NULL;
-    const char *there = strchr(to, '*');
-    if (!there) return need_text("%s", to);
-    return need_text("%.*s%.*s%s", (int)(there - to), to, (int)(n - head - tail), name + head, there + 1);
-}
-
-/* `name` without what PyTorch's wrappers of modules put into it, in new memory; NULL: there is nothing of them. */
-static char *unwrapped(const char *name) {
-    static const char *const wrappers[] = {"_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module."};
-    char *out = need_text("%s", name);
-    bool any = false;
-    for (size_t i = 0; i < sizeof wrappers / sizeof *wrappers; i++) {
-        size_t n = strlen(wrappers[i]);
-        for (char *at = out; (at = strstr(at, wrappers[i]));) {
-            bool whole = at == out || at[-1] == '.';
-            if (whole)
-                memmove(at, at + n, strlen(at + n) + 1);
-            else
-                at += n;
-            any |= whole;
-        }
-    }
-    if (any) return out;
-    free(out);
-    return NULL;
-}
-
 static int by_path(const void *a, const void *b) {
     const Entry *x = a, *y = b;
     int order = strcmp(x->path, y->path);
@@ -177,9 +144,9 @@ static void list_tensors(Weights *w, const Names *maps) {
             Entry *e = &w->entries[w->nentries];
             *e = (Entry){.t = &w->files[i].tensors[k], .file = &w->files[i], .place = w->nentries++};
             for (int m = 0; m < maps->n && !e->path; m++)
-                if ((e->path = renamed(maps->at[m], e->t->name))) used[m]++, e->map = m + 1;
+                if ((e->path = weight_renamed(maps->at[m], e->t->name))) used[m]++, e->map = m + 1;
             if (!e->path) e->path = need_text("%s", e->t->name);
-            char *path = unwrapped(e->path);
+            char *path = weight_unwrapped(e->path);
             if (!path) continue;
             free(e->path);
             e->path = path;
@@ -239,21 +206,13 @@ static Entry *find_shared(const Weights *w, const char *path) {
     return found;
 }
 
-/* The parameter that `path` begins as a copy of by FROM=TO, in new memory; NULL: it is another one's. */
-static char *copied_from(const char *copy, const char *path) {
-    const char *to = strchr(copy, '=') + 1;
-    char *back = need_text("%s=%.*s", to, (int)(to - 1 - copy), copy), *name = renamed(back, path);
-    free(back);
-    return name;
-}
-
 /* What a parameter begins as: the tensor of its name, the one that shares its memory in the file, or what
  * --weights-copy says. NULL: there is none. */
 static Entry *find(const Weights *w, const char *path) {
     Entry *e = find_own(w, path);
     if (!e) e = find_shared(w, path);
     for (int i = 0; i < w->copies->n && !e; i++) {
-        char *name = copied_from(w->copies->at[i], path);
+        char *name = weight_copied_from(w->copies->at[i], path);
         if (name) e = find_own(w, name);
         free(name);
     }
@@ -324,7 +283,7 @@ static void check_copies(const Weights *w) {
         bool other = is_param(w, from, (size_t)(to - 1 - from)), some = false;
         if (strchr(copy, '*')) {
             for (int k = 0; k < w->b->nparams && !some; k++) {
-                char *name = copied_from(copy, w->b->params[k].path);
+                char *name = weight_copied_from(copy, w->b->params[k].path);
                 some = name && is_param(w, name, strlen(name));
                 free(name);
             }
