@@ -47,7 +47,7 @@ def fake_objects():
         for source in sorted(glob.glob(os.path.join(ROOT, "runtime/cuda/*.c"))) + [os.path.join(ROOT, "tests/gpu", f) for f in ("fake_cuda.c", "fake_machine.c")]:
             if not source.endswith("forward.c"):  # the fake has those functions itself
                 yield os.path.basename(source)[:-2] + ".o", [*FLAGS, *headers(), "-c", source]
-    return compiled("fake_cuda", jobs) + [f for d in ("host", "common", "page") for f in sorted(glob.glob(os.path.join(BUILD, "runtime", d, "*.o")))]
+    return compiled("fake_cuda", jobs) + [f for d in ("host", "common", "page", "text") for f in sorted(glob.glob(os.path.join(BUILD, "runtime", d, "*.o")))]
 
 
 def emulated(source, level="-O1"):
