@@ -81,6 +81,13 @@ def test_every_form_gives_the_bits_of_token_files():
         check(got == want, "%s: losses %s, not %s" % (name, got, want))
         check([json.loads(line)["val_loss"] for line in open(here(name + ".jsonl")) if "val_loss" in line] == val, name + ": val_loss")
         check("%d samples; an epoch is" % n in said.replace(",", "") and "the first 24 of %d samples" % n in said.replace(",", ""), said)
+    log = here("piped.jsonl")
+    with open(here("records"), "wb") as f: # two steps of 16 samples, in an order of its own
+        for rows in tokens[:16], targets[:16], tokens[16:32], targets[16:32]:
+            f.write(struct.pack("<%di" % (16 * SEQ), *flat(rows)))
+    with open(here("records"), "rb") as f:
+        must([binary, "--data", "-", "--steps", "2", "--seed", "5", "--val-data", here("both.npz"), "--eval-steps", "3", "--log", log], stdin_file=f)
+    check([x for x in map(json.loads, open(log)) if "val_loss" in x], "records are validated on arrays")
     whole, parts = here("whole"), here("parts")
     for state, steps in (whole, ("12",)), (parts, ("5", "12")):
         for k, step in enumerate(steps):

@@ -67,4 +67,4 @@ def test_from_a_folder_of_weights_to_a_tuned_model():
     names = [set(read_safetensors(os.path.join(folder, name, "model.safetensors"))) for name in ("model", "tuned", "preferred", "continued")]
     check(names[0] == names[1] == names[2] == names[3], "names of tensors")
     check(os.path.getsize(os.path.join(folder, "run.html")) > 10000, "the report")
-    return "val_loss %.3g to %.3g" % (before, after)
+    return "val_loss %.3g to %.3g, margin %s" % (before, after, best[-1])
