@@ -139,7 +139,7 @@ static const Row rows[] = {
      SETS(FLAG, save_in_background), .needs = "save"},
     {"resume", "DIR",
      "Go on from a saved state (any world size), with the options of the optimizer that the saved run had where none "
-     "are given here; what differs from that run is told",
+     "are given here; what differs from that run is told. auto: from that of --save, if it holds one (as --continue)",
      SETS(TEXT, resume)},
     {"continue", "DIR",
      "--save DIR, and --resume DIR where it holds a state; where it holds none yet the run begins, from --weights if "
@@ -675,6 +675,18 @@ static Options defaults(const sc_build *b) {
     };
 }
 
+/* --save DIR --resume auto is --continue DIR. */
+static void resume_auto(Parse *p) {
+    if (!p->o.resume || strcmp(p->o.resume, "auto") || p->o.go_on) return;
+    if (!p->o.save)
+        die_usage(
+            "--resume auto goes on from the state in --save DIR, if there is one: give --save, or a folder's name "
+            "(./auto, if that is it)");
+    p->o.go_on = p->o.save;
+    p->o.given[row_named("save") - rows] = p->o.given[row_named("resume") - rows] = false;
+    p->o.given[row_named("continue") - rows] = true;
+}
+
 Options args_parse(const sc_build *b, int argc, char **argv) {
     int64_t example = b->total > 0 ? b->total : b->warmup > 100 ? 10 * b->warmup : 1000; /* beyond the warm-up */
     char *doc = need_text("Trains %s, as %s was compiled: %d rank%s on %s.\vFor example:\n  %s --data 'train*.bin' "
@@ -687,6 +699,7 @@ Options args_parse(const sc_build *b, int argc, char **argv) {
     argp_err_exit_status = EXIT_USAGE;
     if (argp_parse(&argp, argc, argv, ARGP_IN_ORDER | ARGP_NO_HELP, NULL, &p)) die("out of memory for arguments");
     p.o.has_seed = given(&p, "seed");
+    resume_auto(&p);
     if (p.o.go_on) p.o.save = p.o.resume = p.o.go_on;
     p.o.records = p.o.data.n == 1 && strcmp(p.o.data.at[0], "-") == 0;
     check_usage(&p);

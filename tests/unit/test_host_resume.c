@@ -283,6 +283,10 @@ Test(host_resume, one_command_begins_and_goes_on) {
     SAID("state stands at step 6 already");
     OK(2, "--data a.bin --steps 2 --continue fresh"); /* without weights: from the initial values */
     SAID("fresh holds no state yet: the run begins\n");
+    OK(2, "--data a.bin --steps 2 --save other --resume auto --weights w.st");
+    SAID("other holds no state yet: the run begins, from --weights\n");
+    OK(2, "--data a.bin --steps 3 --save other --resume auto --weights w.st");
+    NOT_SAID("no state yet");
 }
 
 Test(host_resume, what_continue_refuses) {
