@@ -233,7 +233,12 @@ int command_import(Arena *a, const Options *o) {
     whole.quiet = true;
     const Plan *p = cli_plan(a, &whole, out);
     double parameters = 0;
-    for (int i = 0; i < p->nunits; i++) parameters += (double)p->units[i].numel;
+    for (int i = 0; i < p->graph->params.n; i++) {
+        const Param *x = p->graph->params.at[i];
+        double n = x->split;
+        for (int k = 0; k < x->dims; k++) n *= (double)x->shape[k];
+        parameters += x->is_buffer ? 0 : n;
+    }
     const char *name = arena_printf(a, "%.*s", (int)strlen(basename(out)) - 4, basename(out));
     printf("%s: %s of %s, %s parameters\n\n", out, type, path, figure_grouped(a, parameters));
     /* The file of the whole model holds more than its text model. */

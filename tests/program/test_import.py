@@ -76,6 +76,8 @@ def test_models_of_arrays_are_trained():
                 weights = ["--weights", hf]
             found.append(go(program, 2, *weights, "--export", out))
             check(set(read_safetensors(out + "model.safetensors")) == set(read_safetensors(os.path.join(hf, "model.safetensors"))), family)
+        count = sum(math.prod(shape) for _, shape, _ in read_safetensors(os.path.join(hf, "model.safetensors")).values())
+        check(" %s parameters\n" % format(count, ",") in said, "%s: %d parameters, not: %s" % (family, count, said))
         close(found[0], found[1], 1e-5, family)
         said_losses.append("%s %.4f" % (family, found[0][-1]))
     return ", ".join(said_losses)
