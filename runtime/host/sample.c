@@ -210,11 +210,15 @@ static void print_token(const Sampler *s, sc_text *text, int64_t token) {
         putchar(iscntrl((int)token) && token != '\n' && token != '\t' ? '?' : (int)token);
 }
 
+static void flush(void) {
+    if (fflush(stdout) || ferror(stdout)) die("cannot print the sample: %s", strerror(errno));
+}
+
 static void print_last(const Sampler *s, sc_text *text) {
     if (s->o->tokenizer && sc_text_end(text))
         die("cannot print the sample: the Python in which the tokenizer works has failed; what it printed says why");
     putchar('\n');
-    if (fflush(stdout) || ferror(stdout)) die("cannot print the sample: %s", strerror(errno));
+    flush();
 }
 
 static int64_t next_token(Sampler *s, sc_rank *r, sc_record *record) {
@@ -258,7 +262,7 @@ int sampler_run(Sampler *s, sc_rank *r, sc_record *record) {
         if (ends_sample(s, token)) break;
         if (!prints) continue;
         print_token(s, &text, token);
-        if (fflush(stdout) || ferror(stdout)) die("cannot print the sample: %s", strerror(errno));
+        flush();
     }
     if (prints) print_last(s, &text);
     return signal;

@@ -162,6 +162,11 @@ def test_a_folder_goes_in_and_comes_out():
     # without a folder to copy from
     rc, said, err = command([plain, "--data", "-", "--steps", "0", "--weights", os.path.join(hf, "model.safetensors"), "--export", out])
     check(rc == 0 and "--weights DIR or --export-like DIR says where it is copied from" in err, err)
+    for to, like, want in (os.path.join(folder, "w.st"), hf, "files beside the weights go into a folder: --export "), (os.path.join(folder, "like", ""), hf + "-none", "there is no such folder; name a Hugging Face folder"):
+        rc, _, err = command([plain, "--weights", hf, "--export", to, "--export-like", like])
+        check(rc == 1 and want in err, err)
+    must([plain, "--weights", hf, "--export", os.path.join(folder, "like", ""), "--export-like", hf])
+    check(os.path.exists(os.path.join(folder, "like", "config.json")), "config.json of --export-like")
 
 
 def loaded(folder):

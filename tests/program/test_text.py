@@ -266,6 +266,10 @@ def test_what_data_refuses():
     refused("the Python package tokenizers is missing", good, *chat_of, env={**ENV, "PYTHONPATH": ""})
     refused("cannot start no-python, in which the tokenizer works: No such file or directory; set SHARDC_PYTHON", good, *chat_of, env={"SHARDC_PYTHON": "no-python"})
     refused("the Python in which the tokenizer works has ended", good, *chat_of, env={"SHARDC_PYTHON": "/bin/true"})
+    refused("the Python in which the tokenizer works has ended", good, "--tokenizer", tokenizer, env={"SHARDC_PYTHON": "/bin/true"})
+    fails = {"SHARDC_PYTHON": script(folder, "fails", "head -c 44 /dev/zero; exit 1")}  # after it has said what the tokenizer is
+    for of in (*chat_of,), ("--tokenizer", tokenizer):
+        refused("the Python in which the tokenizer works has failed; what it printed says why", good, *of, env=fails)
     refused("--chat needs --tokenizer PATH", good, "--chat", code=2)
     refused("--pairs needs --tokenizer PATH", good, "--pairs", code=2)
     refused("--chat and --pairs: lines are one or the other", good, "--pairs", *chat_of, code=2)
@@ -275,6 +279,13 @@ def test_what_data_refuses():
     other = put(os.path.join(folder, "mine.safetensors"), "not rows of shardc data, but something of mine that must stay as it is, of more than 64 bytes")
     rc, _, err = command([SHARDC, "data", put(file, good), "-o", other, *chat_of], env=ENV)
     check(rc == 1 and "holds no rows of shardc data: it stays as it is" in err and open(other).read().startswith("not rows"), err)
+
+
+def script(folder, name, text):
+    """The path of a Python that is none."""
+    path = put(os.path.join(folder, name), "#!/bin/sh\n%s\n" % text)
+    os.chmod(path, 0o755)
+    return path
 
 
 def test_sampling_takes_and_prints_text():
@@ -322,6 +333,10 @@ return nn.training {
         check(rc in (1, 2) and want in err, "%s: %s" % (args, err))
     rc, _, err = command([small, "--sample", "3", "--tokenizer", tokenizer, "--prompt", "z"], env=ENV)
     check(rc == 1 and "'z' has token 122, and the model's vocabulary ends at 99: it is another model's tokenizer" in err, err)
+    for n, show, want in (3, "cat >/dev/null; exit 1", "has failed; what it printed says why"), (100000, "exit 1", "cannot print the sample: the Python in which the tokenizer works has ended"):
+        dies = {**ENV, "SHARDC_PYTHON": script(folder, "dies", 'if [ "$3" = show ]; then %s; fi; exec /usr/bin/python3 "$@"' % show)}
+        rc, _, err = command([binary, "--weights", weights, "--sample", str(n), "--tokenizer", tokenizer, "--prompt", "Z"], env=dies)
+        check(rc == 1 and want in err, err)
     bare = write_tokenizer(os.path.join(folder, "bare"), None)
     rc, _, err = command([binary, "--weights", weights, "--sample", "3", "--tokenizer", bare, "--prompt", "z", "--chat"], env=ENV)
     check(rc == 1 and "the tokenizer has no chat template: leave --chat out" in err, err)

@@ -6,7 +6,7 @@ import os
 
 from harness import BUILD
 
-PACKAGES = os.path.join(BUILD, "tokenizers")
+PACKAGES = next((p for p in (os.path.join(BUILD, "tokenizers"), os.path.join(os.path.dirname(BUILD), "tokenizers")) if os.path.isdir(p)), "") # test_diagnostics builds below BUILD
 ENV = {"SHARDC_PYTHON": "/usr/bin/python3", "PYTHONPATH": PACKAGES}
 SPECIAL = ["<|im_end|>", "<|im_start|>", "<|pad|>"]
 END, START, PAD = 256, 257, 258
@@ -15,7 +15,7 @@ CHATML = ("{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content
 
 
 def there():
-    return os.path.isdir(PACKAGES)
+    return bool(PACKAGES)
 
 
 def byte_letters():
