@@ -29,6 +29,8 @@ SHARDC = os.path.join(ROOT, "build", "shardc")
 SEQ, WINDOWS, BOUND = 24, 6, 1e-5
 TIMES = 4                                                    # 3.4 in 360 configurations, of sums over all tokens that are 0
 
+NOISE = 10                                                   # the same where transformers has no digit right: a gradient that is 0
+
 
 def ropes(r, width, kinds=("default", "linear", "dynamic", "yarn", "llama3", "longrope")):
     """A rope of a random kind whose numbers matter at SEQ positions. dynamic stays within its original length, where it is plain."""
@@ -239,48 +241,46 @@ def loss_of(family, model, inputs):
 
 
 def compare_records(folder, family, c, worlds, errors):
-    """Of models that read records: each world by turns."""
-    world = worlds[random.randrange(len(worlds))]
+    """Of models that read records, whose batch is another one in each world."""
     model = model_of(family, c)
-    model.save_pretrained(os.path.join(folder, "hf"))
+    path = {k: os.path.join(folder, k) for k in ("hf", "m.lua", "records", "program", "log", "state", "out")}
+    model.save_pretrained(path["hf"])
     if family == "llama4":
-        within(os.path.join(folder, "hf"), family, "language_model.")
-    loaded = {k: t.clone() for k, t in model.state_dict().items()}
-    if "num_experts_per_tok" not in c and family != "modernbert": # grouped products have no fp64 there, nor has that one's softmax
-        model.double()                                       # what both would be without rounding
-    path = {k: os.path.join(folder, k) for k in ("hf", "m.lua", "records", "program", "log", "gradients", "out")}
-    inputs, settings = (pictures if family in IMAGES else masked if family in ENCODERS else windows)(random, family, c, 2 * world)
-    with open(path["records"], "wb") as f:
-        for x in inputs.values():
-            f.write(x.float().numpy().tobytes() if x.is_floating_point() else x.int().numpy().tobytes())
-    theirs = loss_of(family, model, inputs)
-    theirs.backward()
+        within(path["hf"], family, "language_model.")
+    exact = copy.deepcopy(model)
+    if family != "modernbert":                               # whose softmax is fp32's
+        if hasattr(exact, "set_experts_implementation"):     # grouped products have no fp64 there
+            exact.set_experts_implementation("eager")
+        exact.double()
     run(SHARDC, "import", path["hf"], "-o", path["m.lua"])
-    options = sum((["--set", "%s=%s" % (k, str(v).lower())] for k, v in dict(settings, batch=2, clip=0, dropout=0).items()), [])
-    run(SHARDC, "build", path["m.lua"], "--world", str(world), *options, "-o", path["program"])
-    with open(path["records"]) as f:
-        run(path["program"], "--data", "-", "--weights", path["hf"], "--export", path["out"] + "/", "--steps", "1", "--lr", "0", "--log", path["log"], "--dump", "*.grad", "--at-step", "1",
-            "-o", path["gradients"], stdin=f)
-    with open(path["log"]) as f:
-        ours = next(line["loss"] for line in map(json.loads, f) if "loss" in line)
-    if family != "llama4":                                   # which transformers has as the whole model
-        again = type(model).from_pretrained(path["out"]).state_dict()
-        if again.keys() != loaded.keys() or not all(torch.equal(t, again[k]) for k, t in loaded.items()):
-            raise RuntimeError("from_pretrained of what was exported has other tensors")
-    gradients, worst = {}, 0
-    for file in sorted(os.listdir(folder)):                  # rank 0's shard, then the others'
-        if file.startswith("gradients"):
-            for k, g in load_file(os.path.join(folder, file)).items():
-                gradients.setdefault(k[:-len(".grad")], []).append(g)
-    ours_of = {"mixtral": lambda k: k.replace(".mlp.", ".block_sparse_moe."), "llama4": lambda k: "language_model." + k, "vit": vit_in_files}.get(family, lambda k: k)
-    parameters = {ours_of(k): p for k, p in model.named_parameters() if p.grad is not None}
-    if parameters.keys() != gradients.keys():
-        raise RuntimeError("gradients of %s" % sorted(parameters.keys() ^ gradients.keys()))
-    errors.add("loss", abs(ours / theirs.item() - 1), 0)
-    if world == 1:                                           # nearly nothing (a key's bias has the gradient 0): beside 3 % of the others' size
-        least = 3e-2 * max(p.grad.norm() / p.numel() ** 0.5 for p in parameters.values())
-        for k, p in parameters.items():
-            errors.add("gradients", ((gradients[k][0].double() - p.grad).norm() / p.grad.norm().clamp(min=least * p.numel() ** 0.5)).item(), 0, k)
+    for world in worlds:
+        inputs, settings = (pictures if family in IMAGES else masked if family in ENCODERS else windows)(random, family, c, 2 * world)
+        with open(path["records"], "wb") as f:
+            for x in inputs.values():
+                f.write(x.float().numpy().tobytes() if x.is_floating_point() else x.int().numpy().tobytes())
+        losses = []
+        for m in model, exact:
+            m.zero_grad()
+            losses.append(loss_of(family, m, inputs))
+            losses[-1].backward()
+        options = sum((["--set", "%s=%s" % (k, str(v).lower())] for k, v in dict(settings, batch=2, clip=0, dropout=0).items()), [])
+        run(SHARDC, "build", path["m.lua"], "--world", str(world), *options, "-o", path["program"])
+        with open(path["records"]) as f:
+            run(path["program"], "--data", "-", "--weights", path["hf"], "--export", path["out"] + "/", "--steps", "1", "--lr", "0", "--log", path["log"], "--save", path["state"], stdin=f)
+        with open(path["log"]) as f:
+            ours = next(line["loss"] for line in map(json.loads, f) if "loss" in line)
+        errors.add("loss", abs(ours / losses[1].item() - 1), abs(losses[0].item() / losses[1].item() - 1))
+        if family != "llama4":                               # which transformers has as the whole model
+            again = type(model).from_pretrained(path["out"]).state_dict()
+            if again.keys() != model.state_dict().keys() or not all_equal(again, model.state_dict()):
+                raise RuntimeError("from_pretrained of what was exported has other tensors")
+        ours_of = {"llama4": lambda k: "language_model." + k, "vit": vit_in_files}.get(family, lambda k: k)
+        found, parameters = gradients_of(path["state"]), {ours_of(k): (p, q) for (k, p), q in zip(model.named_parameters(), exact.parameters()) if q.grad is not None}
+        if parameters.keys() != found.keys():
+            raise RuntimeError("gradients of %s" % sorted(parameters.keys() ^ found.keys()))
+        for k, (p, q) in parameters.items():
+            errors.add("gradients", distance(found[k], q.grad.double().flatten()), distance(p.grad, q.grad.double()), "%s, world %d" % (k, world))
+        shutil.rmtree(path["state"])
 
 
 def distance(a, b):
@@ -308,7 +308,7 @@ class Errors:
         beyond = ours > BOUND and theirs > BOUND / TIMES
         key, x = ("times", ours / theirs) if beyond else (kind, ours)
         self.worst[key] = max(self.worst[key], x)
-        if x > (TIMES if beyond else BOUND):
+        if x > (NOISE if beyond and theirs > 0.5 else TIMES if beyond else BOUND):
             self.missed.append("%s %s: %.1e, transformers %.1e" % (kind, what, ours, theirs))
 
     def text(self):
