@@ -28,7 +28,6 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 SHARDC = os.path.join(ROOT, "build", "shardc")
 SEQ, WINDOWS, BOUND = 24, 6, 1e-5
 TIMES = 4                                                    # 3.4 in 360 configurations, of sums over all tokens that are 0
-
 NOISE = 10                                                   # the same where transformers has no digit right: a gradient that is 0
 
 
