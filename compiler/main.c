@@ -105,12 +105,15 @@ static const Command commands[] = {
      "--device h200\n  shardc build 1b.lua && build/1b/1b --weights Llama-3.2-1B --data train.bin",
      1, 1, command_import},
     {DATA, "data", "FILE... -o OUT.bin",
-     "Make byte-level tokens of files of text, in the format of llm.c's .bin. Of JSON lines (FILE.jsonl, or what "
-     "begins "
-     "like them) the texts are taken. Files that are no text, such as archives, are refused."
+     "Make tokens of files of text, in the format of llm.c's .bin: a byte each, or those of --tokenizer. Of JSON lines "
+     "(FILE.jsonl, or what begins like them) the texts are taken. Files that are no text, such as archives, are "
+     "refused. "
+     "--chat and --pairs make rows of conversations, for tuning (models/tuning.md)."
      "\vExample:\n  shardc data book.txt notes.txt -o train.bin\n  shardc data held-out.txt -o val.bin\n  shardc data "
      "books.jsonl --separator 0 -o "
-     "train.bin\n  shardc data <(zcat books.jsonl.gz) -o train.bin",
+     "train.bin\n  shardc data <(zcat books.jsonl.gz) -o train.bin\n  shardc data books.jsonl --tokenizer Llama-3.2-1B "
+     "-o train.bin\n  "
+     "shardc data chat.jsonl --chat --tokenizer Llama-3.2-1B-Instruct --seq 4096 -o train.safetensors",
      1, INT32_MAX, command_data},
     {CALIBRATE, "calibrate", "[MODEL.lua]",
      "Measure the GPUs of this machine: writes a device profile, and the table of matmul algorithms. With a MODEL, no "

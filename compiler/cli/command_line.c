@@ -332,7 +332,8 @@ static const Option options[] = {
     {DATA, 0, "pairs", NULL, 2,
      "Each line has an answer that was preferred to another: chosen, rejected and, unless these begin with it, the "
      "prompt. "
-     "Writes rows of ids and targets for both answers, which models/preferences.lua reads",
+     "Writes rows of ids and targets for both answers, which models/preferences.lua, and families with --set "
+     "data=pairs, read",
      .take = take_flag, TO(pairs)},
     {DATA, 0, "chat-template", "FILE|none", 2,
      "The chat template (Jinja) in place of the tokenizer's; none: prompt and answer follow each other as they are",
