@@ -113,7 +113,7 @@ static const Command commands[] = {
      "books.jsonl --separator 0 -o "
      "train.bin\n  shardc data <(zcat books.jsonl.gz) -o train.bin\n  shardc data books.jsonl --tokenizer Llama-3.2-1B "
      "-o train.bin\n  "
-     "shardc data chat.jsonl --chat --tokenizer Llama-3.2-1B-Instruct --seq 4096 -o train.safetensors",
+     "shardc data chat.jsonl --chat --tokenizer model -o rows.safetensors",
      1, INT32_MAX, command_data},
     {CALIBRATE, "calibrate", "[MODEL.lua]",
      "Measure the GPUs of this machine: writes a device profile, and the table of matmul algorithms. With a MODEL, no "
