@@ -1,9 +1,8 @@
 /* `shardc data --chat` and `--pairs`: conversations become rows of tokens, targets and documents in a safetensors file,
  * arrays of a model's inputs. Several conversations share a row where they fit: best fit, longest first.
- * Relies on: base, runtime/text/helper.h. Relied on by: data.c. */
+ * Relies on: base, text.h. Relied on by: data.c. */
 #include "../plan/figures.h"
-#include "cli.h"
-#include "text/helper.h"
+#include "text.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -57,9 +56,9 @@ static bool useful(Set *s, const uint32_t *ids, int64_t *n, bool *cut) {
 
 static void read_all(Arena *a, Set *s, const Options *o, sc_text *t) {
     int64_t begin = s->n, taken[2] = {0};
-    int k = 0, rc;
+    int k = 0;
     bool good = true, cut = false;
-    while ((rc = sc_text_next(t)) > 0) {
+    while (cli_text_next(o, t)) {
         int64_t n = t->n;
         good &= useful(s, t->ids, &n, &cut);
         add_ids(s, t->ids, n);
@@ -82,8 +81,6 @@ static void read_all(Arena *a, Set *s, const Options *o, sc_text *t) {
         good = true;
         cut = false;
     }
-    if (rc < 0) fail(t->file >= 0 ? (Source){o->inputs.at[t->file], t->line} : NOWHERE, "%s", t->error);
-    if (sc_text_end(t)) fail(NOWHERE, "the Python in which the tokenizer works has failed; what it printed says why");
 }
 
 /* ── rows ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -218,19 +215,9 @@ static void tell(Arena *a, const Set *s, const char *out, int rows) {
 
 void cli_data_chat(Arena *a, const Options *o) {
     Set s = {.seq = o->seq, .answers = o->pairs ? 2 : 1};
-    VEC(const char *) args = {0};
     sc_text t;
     keep_other_file(o->out);
-    push(&args, a, "conversations");
-    push(&args, a, o->tokenizer);
-    push(&args, a, o->chat_template ? o->chat_template : "");
-    push(&args, a, o->pairs ? "pairs" : "");
-    for (int i = 0; i < o->inputs.n; i++) push(&args, a, o->inputs.at[i]);
-    push(&args, a, NULL);
-    if (!sc_text_start(&t, args.at)) {
-        sc_text_end(&t);
-        fail(NOWHERE, "%s", t.error);
-    }
+    cli_text_begin(a, o, &t, "conversations", o->chat_template ? o->chat_template : "", o->pairs ? "pairs" : "");
     s.pad = t.pad == SC_TEXT_NONE ? 0 : t.pad;
     read_all(a, &s, o, &t);
     if (!s.samples.n)

@@ -5,7 +5,7 @@
 #include "cli.h"
 #include "jsonl.h"
 #include "schema/formats.h"
-#include "text/helper.h"
+#include "text.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -167,22 +167,11 @@ static void put_header(FILE *f, int64_t tokens, bool wide) {
 
 /* Tokens of a tokenizer; a text is ended by its end of text. Returns whether they are uint32. */
 static bool put_tokenized(Arena *a, Tokens *to, const Options *o) {
-    VEC(const char *) args = {0};
     sc_text t;
-    int rc;
-    push(&args, a, "texts");
-    push(&args, a, o->tokenizer);
-    push(&args, a, o->key);
-    push(&args, a, o->as ? o->as : "");
-    for (int i = 0; i < o->inputs.n; i++) push(&args, a, o->inputs.at[i]);
-    push(&args, a, NULL);
-    if (!sc_text_start(&t, args.at)) {
-        sc_text_end(&t);
-        fail(NOWHERE, "%s", t.error);
-    }
+    cli_text_begin(a, o, &t, "texts", o->key, o->as ? o->as : "");
     bool wide = t.vocabulary > UINT16_MAX + 1;
     put_header(to->f, 0, wide);
-    while ((rc = sc_text_next(&t)) > 0) {
+    while (cli_text_next(o, &t)) {
         check_room(to, t.n);
         to->tokens += t.n;
         to->texts++;
@@ -192,8 +181,6 @@ static bool put_tokenized(Arena *a, Tokens *to, const Options *o) {
             fwrite(x, 1, wide ? 4 : 2, to->f);
         }
     }
-    if (rc < 0) fail(t.file >= 0 ? (Source){o->inputs.at[t.file], t.line} : NOWHERE, "%s", t.error);
-    if (sc_text_end(&t)) fail(NOWHERE, "the Python in which the tokenizer works has failed; what it printed says why");
     if (t.end == SC_TEXT_NONE)
         remark(NOWHERE, "no token stands between texts: nothing beside the tokenizer names an end of text (eos_token)");
     return wide;

@@ -1,4 +1,4 @@
--- How a model learns labels of positions from records: inputs by Hugging Face's names, and the loss.
+-- How a model learns labels of positions from arrays: inputs by Hugging Face's names, and the loss.
 -- Relies on: nn, families/config.lua, training.lua. Relied on by: families of encoders (bert, modernbert, t5).
 local nn, config, training = require "nn", require "families.config", require "families.training"
 local labelled = {}
@@ -17,7 +17,7 @@ end
 -- whether records have token_type_ids; target_seq: how many labels there are, seq unless given.
 -- model(inputs), a table of the inputs by name, of which attention_mask and token_type_ids may be missing, gives what the head
 -- reads.
--- Inputs, in the order of a record, all int32: input_ids; labels, -100 where a position does not count; attention_mask, 0
+-- Inputs, all int32: input_ids; labels, -100 where a position does not count; attention_mask, 0
 -- where text is padded, else 1, or numbers that keep texts apart which share a row; token_type_ids.
 function labelled.training(o, t)
   local function input(seq) return nn.input("int32", { o.batch, seq or o.seq }) end

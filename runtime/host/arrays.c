@@ -73,7 +73,6 @@ typedef struct {
     TokenSet *set;
     const sc_build *b;
     const char *option;
-    int64_t batch;
 } Opening;
 
 static char *shape_text(int dims, const int64_t *shape) {
@@ -222,7 +221,7 @@ static void add_named(const Opening *o, const char *name) {
 
 TokenSet arrays_open(const sc_build *b, const char *option, char *const *names, int n, int64_t batch) {
     TokenSet s = {.arrays = true, .windows = -1};
-    Opening o = {&s, b, option, batch};
+    Opening o = {&s, b, option};
     const char *first = NULL;
     for (int i = 0; i < n; i++) add_named(&o, names[i]);
     for (int i = 0; i < b->ninputs; i++) {

@@ -4,7 +4,6 @@
  * Relies on: target, shuffle (draws by position: the same seed gives the same text), text/helper.h (--tokenizer).
  * Relied on by: run, train. */
 #include "sample.h"
-#include "../text/helper.h"
 #include "die.h"
 #include "dtype.h"
 #include "log.h"
@@ -145,14 +144,13 @@ static void tokenize(const sc_build *b, const Options *o, Prompt *p) {
                 "tokenizer",
                 o->tokenizer, text, t.ids[p->n], (long long)vocabulary - 1);
     }
-    for (int i = 0; i < PROMPT_ENDS; i++)
-        p->ends[i] = i < SC_TEXT_ENDS && t.ends[i] != SC_TEXT_NONE ? (int64_t)t.ends[i] : -1;
+    memcpy(p->ends, t.ends, sizeof t.ends);
     sc_text_end(&t);
 }
 
 Prompt prompt_read(const sc_build *b, const Options *o) {
     const sc_input_info *in = context_input(b);
-    Prompt p = {.ends = {-1}};
+    Prompt p = {.ends = {SC_TEXT_NONE}};
     int64_t n = 1;
     for (int d = 0; d < (in->sample_dims ? in->sample_dims : in->dims); d++)
         n *= in->sample_dims ? in->sample_shape[d] : in->shape[d];
@@ -167,7 +165,9 @@ Prompt prompt_read(const sc_build *b, const Options *o) {
         p.n = prompt_tokens(b, o, p.ids);
     }
     if (p.n == 0) { /* a line begins: what ends a text, newline, or GPT-2's end of text where the vocabulary has it */
-        int64_t start = p.ends[0] >= 0 ? p.ends[0] : o->tokenizer || prints_ids(b, o) ? 50256 : '\n';
+        int64_t start = p.ends[0] != SC_TEXT_NONE          ? (int64_t)p.ends[0]
+                        : o->tokenizer || prints_ids(b, o) ? 50256
+                                                           : '\n';
         p.ids[p.n++] = start < b->logits_shape[2] ? start : 0;
     }
     return p;
@@ -239,7 +239,7 @@ static int64_t next_token(Sampler *s, sc_rank *r, sc_record *record) {
 }
 
 static bool ends_sample(const Sampler *s, int64_t token) {
-    for (int i = 0; i < PROMPT_ENDS && s->prompt->ends[i] >= 0; i++)
+    for (int i = 0; i < SC_TEXT_ENDS && s->prompt->ends[i] != SC_TEXT_NONE; i++)
         if (s->prompt->ends[i] == token) return true;
     return false;
 }

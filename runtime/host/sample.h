@@ -5,13 +5,12 @@
 #define HOST_SAMPLE_H
 
 #include "../target.h"
+#include "../text/helper.h"
 #include "args.h"
-
-enum { PROMPT_ENDS = 8 };
 
 typedef struct {
     int64_t *ids, n;
-    int64_t ends[PROMPT_ENDS]; /* tokens that end the sample, -1 behind the last */
+    uint32_t ends[SC_TEXT_ENDS]; /* tokens that end the sample, SC_TEXT_NONE behind the last */
 } Prompt;
 
 typedef struct Sampler Sampler;

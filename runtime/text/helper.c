@@ -86,7 +86,7 @@ static int read_error(sc_text *t) {
 int sc_text_start(sc_text *t, const char *const *arguments) {
     int pipe_[2];
     uint32_t head[3];
-    *t = (sc_text){.to = -1, .file = -1};
+    *t = (sc_text){.to = -1, .file = -1, .code = 1};
     if (pipe2(pipe_, O_CLOEXEC)) return wrong(t, "no pipe to the tokenizer");
     int good = start(t, arguments, -1, pipe_[1]);
     close(pipe_[1]);
@@ -104,9 +104,21 @@ int sc_text_start(sc_text *t, const char *const *arguments) {
     return 1;
 }
 
+static int code_of(sc_text *t) {
+    int status = 0;
+    pid_t pid = t->pid;
+    t->pid = 0;
+    if (pid <= 0) return t->code;
+    while (waitpid(pid, &status, 0) < 0)
+        if (errno != EINTR) return t->code = 1;
+    return t->code = WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+}
+
 int sc_text_next(sc_text *t) {
     uint32_t n;
-    if (!whole(t, &n, sizeof n)) return 0;
+    if (!whole(t, &n, sizeof n))
+        return code_of(t) ? fail_of(t, "the Python in which the tokenizer works has failed; what it printed says why")
+                          : 0;
     if (n == SC_TEXT_NONE) return read_error(t);
     if (n > t->room) {
         free(t->ids);
@@ -123,7 +135,7 @@ int sc_text_next(sc_text *t) {
 int sc_text_shows(sc_text *t, const char *tokenizer) {
     const char *const arguments[] = {"show", tokenizer, NULL};
     int pipe_[2];
-    *t = (sc_text){.to = -1, .file = -1};
+    *t = (sc_text){.to = -1, .file = -1, .code = 1};
     if (pipe2(pipe_, O_CLOEXEC)) return wrong(t, "no pipe to the tokenizer");
     int good = start(t, arguments, pipe_[0], -1);
     close(pipe_[0]);
@@ -141,17 +153,11 @@ int sc_text_show(sc_text *t, uint32_t token) {
 }
 
 int sc_text_end(sc_text *t) {
-    int status = 0;
     if (t->from) fclose(t->from);
     if (t->to >= 0) close(t->to);
     free(t->ids);
-    pid_t pid = t->pid;
     t->from = NULL;
     t->ids = NULL;
     t->to = -1;
-    t->pid = 0;
-    if (pid <= 0) return 1;
-    while (waitpid(pid, &status, 0) < 0)
-        if (errno != EINTR) return 1;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+    return code_of(t);
 }

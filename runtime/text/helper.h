@@ -13,7 +13,8 @@ enum { SC_TEXT_ERROR = 2048, SC_TEXT_ENDS = 8 };
 #define SC_TEXT_NONE 0xffffffffu
 
 typedef struct {
-    pid_t pid;
+    pid_t pid; /* 0: it has ended, with this exit code: */
+    int code;
     FILE *from;                    /* records: a count of tokens, then these, as uint32 of this machine */
     int to;                        /* its standard input, for what it is to show; -1: it has none */
     uint32_t vocabulary, end, pad; /* end: the token that ends a text, pad: one that fills up; SC_TEXT_NONE: none */
@@ -27,7 +28,8 @@ typedef struct {
 /* Starts it: arguments as helper.py's mode takes them, ended by NULL. The Python is that of SHARDC_PYTHON, else
  * python3. False: `error` says why not. sc_text_end must follow either way. */
 int sc_text_start(sc_text *t, const char *const *arguments);
-/* The next record into ids and n. 1: there is one; 0: there is none any more; -1: `error` says what is wrong. */
+/* The next record into ids and n. 1: there is one; 0: there is none any more, and Python has ended well; -1: `error`
+ * says what is wrong. */
 int sc_text_next(sc_text *t);
 /* Starts one that prints, on this process's standard output, the text of tokens that sc_text_show gives it. */
 int sc_text_shows(sc_text *t, const char *tokenizer);
