@@ -4,10 +4,7 @@
 #include "../plan/figures.h"
 #include "text.h"
 
-#include <errno.h>
 #include <stdlib.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 enum { IGNORED = -100, CHUNK = 4096, HEAD = 1 << 10 };
 
@@ -179,19 +176,8 @@ static void write_rows(FILE *f, const Set *s, const Rows *rows) {
     free(row);
 }
 
-/* What this command wrote, or nothing. */
-static void keep_other_file(const char *out) {
-    char head[HEAD] = "";
-    struct stat st;
-    if (stat(out, &st) || !S_ISREG(st.st_mode) || !st.st_size) return;
-    FILE *f = fopen(out, "rb");
-    if (!f) fail(NOWHERE, "cannot read %s, which is there already: %s", out, strerror(errno));
-    size_t n = fread(head, 1, sizeof head - 1, f);
-    fclose(f);
-    if (n < 64 || !strstr(head + 8, "\"made by\":\"shardc data\""))
-        fail(NOWHERE,
-             "%s is there already, and holds no rows of shardc data: it stays as it is; give another name with -o",
-             out);
+static bool holds_rows(const char *head, size_t n) {
+    return n > 8 && strstr(head + 8, "\"made by\":\"shardc data\""); /* behind the length of a head of safetensors */
 }
 
 static void tell(Arena *a, const Set *s, const char *out, int rows) {
@@ -216,7 +202,7 @@ static void tell(Arena *a, const Set *s, const char *out, int rows) {
 void cli_data_chat(Arena *a, const Options *o) {
     Set s = {.seq = o->seq, .answers = o->pairs ? 2 : 1};
     sc_text t;
-    keep_other_file(o->out);
+    cli_keep_others(o->out, holds_rows, "rows of shardc data");
     cli_text_begin(a, o, &t, "conversations", o->chat_template ? o->chat_template : "", o->pairs ? "pairs" : "");
     s.pad = t.pad == SC_TEXT_NONE ? 0 : t.pad;
     read_all(a, &s, o, &t);

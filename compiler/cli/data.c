@@ -2,7 +2,6 @@
  * 20240520, 1, count, then uint16 each; or 20240801, 7, count, then uint32). Relies on: base, jsonl.h,
  * schema/formats.h, runtime/text/helper.h. Relied on by: main.c; runtime/host reads what this writes. */
 #include "../plan/figures.h"
-#include "cli.h"
 #include "jsonl.h"
 #include "schema/formats.h"
 #include "text.h"
@@ -13,18 +12,9 @@
 
 enum { MAGIC = 20240520, MAGIC_WIDE = 20240801, VERSION_WIDE = 7, HEADER = 256, CHUNK = 1 << 16 };
 
-/* A name of an input comes easily behind -o where a pattern stands for many. */
-static void keep_others(const char *out) {
-    unsigned char h[4] = {0};
-    struct stat st;
-    if (stat(out, &st) || !S_ISREG(st.st_mode) || !st.st_size) return;
-    FILE *f = fopen(out, "rb");
-    if (!f) fail(NOWHERE, "cannot read %s, which is there already: %s", out, strerror(errno));
-    int magic = fread(h, 1, sizeof h, f) == sizeof h ? h[0] | h[1] << 8 | h[2] << 16 | h[3] << 24 : 0;
-    bool tokens = magic == MAGIC || magic == MAGIC_WIDE;
-    fclose(f);
-    if (!tokens)
-        fail(NOWHERE, "%s is there already, and holds no tokens: it stays as it is; give another name with -o", out);
+static bool holds_tokens(const char *head, size_t n) {
+    uint32_t magic = n < 4 ? 0 : sc_format_word((const uint8_t *)head);
+    return magic == MAGIC || magic == MAGIC_WIDE;
 }
 
 /* ── what is written ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -218,7 +208,7 @@ int command_data(Arena *a, const Options *o) {
         cli_data_chat(a, o);
         return 0;
     }
-    keep_others(o->out);
+    cli_keep_others(o->out, holds_tokens, "tokens");
     OutFile out = out_open(a, o->out);
     if (!out.temp)
         fail(NOWHERE, "cannot write %s: the count of tokens goes to its beginning, so it must be a regular file",

@@ -56,7 +56,6 @@ EXCEPTIONS = [
     ("compiler/report/runs.c", "out of memory for the report", "a machine that has no memory left"),
     ("runtime/common/far.c", "give_up(", "a machine that is lost in the middle of a read: tests/program/test_cluster.py, where whichever comes first is told"),
     ("compiler/cli/chat.c", "no memory for", "a machine that has no memory left"),
-    ("compiler/cli/chat.c", "which is there already: %s", "a file that its owner may not read; tests may be run by root"),
     ("runtime/host/arrays.c", "out of memory", "a machine that has no memory left"),
     ("runtime/host/arrays.c", 'die("%s: %s", f.path, why)', "a file that was opened a moment before"),
     ("runtime/host/arrays.c", "cannot read it: %s", "a disk that fails"),
