@@ -7,6 +7,7 @@ local o = nn.options {
   positions = nn.optional "integer", eps = 1e-5,          -- positions: seq; that of weights, where it is longer
   dropout = 0.0, lr = 1e-3, clip = 1.0, accumulate = 1,
   precision = nn.choice("fp32", "bf16", "fp16"), gradients = nn.choice("fp32", "bf16", "fp16"),
+  matmul = nn.choice("plain", "fp8"),                     -- fp8: linears of layers multiply in 8 bits
   moments = nn.choice("fp32", "bf16"), recompute = nn.choice("none", "selective", "full"),
   offload = nn.choice("none", "activations", "state"),
   reshard = true, prefetch = 1,
@@ -91,7 +92,7 @@ end
 
 local model = Transformer()
 local policy = {
-  mp_policy = { param_dtype = o.precision, reduce_dtype = "fp32", grad_dtype = o.gradients },
+  mp_policy = { param_dtype = o.precision, reduce_dtype = "fp32", grad_dtype = o.gradients, matmul_dtype = o.matmul },
   reshard_after_forward = o.reshard,
   prefetch = { forward = o.prefetch, backward = o.prefetch },
   offload = { params = o.offload == "state", optimizer = o.offload == "state" },
@@ -108,6 +109,7 @@ for _, stack in ipairs { model.encoder, model.decoder } do
     nn.fully_shard(layer, policy)
   end
 end
+policy.mp_policy.matmul_dtype = nil                        -- the head multiplies as the precision says
 policy.reshard_after_forward = nil                         -- the root stays gathered, as in PyTorch
 nn.fully_shard(model, policy)
 

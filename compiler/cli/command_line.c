@@ -187,8 +187,8 @@ static const Option options[] = {
      .take = take_limit, TO(limit)},
     {COMPILE, 0, "dump-after", "PASS", 2, "Print the program as it stands after a pass of the compiler",
      .take = take_word, TO(dump_after),
-     WORDS("trace", "precision", "qkv_fusion", "autodiff", "epilogue_fusion", "rematerialize", "concat_in_place",
-           "fuse", "recompute", "shard", "offload")},
+     WORDS("trace", "precision", "qkv_fusion", "quantize", "autodiff", "epilogue_fusion", "rematerialize",
+           "concat_in_place", "fuse", "recompute", "shard", "offload")},
     {COMPILE, 0, "redzone", "BYTES", 2, NULL, .take = take_number, TO(redzone), RANGE(0, 1 << 20)},
     {REPORT | DIFF, 0, "delay-collectives", "MS", 2,
      "Times as if every collective were held back for so long; gather=MS, reduce=MS or exchange=MS: only gathers, only "

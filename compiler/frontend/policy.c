@@ -135,13 +135,20 @@ static void read_dtypes(lua_State *L, int t, const char *what, UnitOptions *o) {
     if (!field_table(L, t, what, "mp_policy")) return;
     int m = lua_gettop(L);
     field_check_keys(L, m, "mp_policy",
-                     "param_dtype grad_dtype reduce_dtype output_dtype buffer_dtype cast_forward_inputs");
+                     "param_dtype grad_dtype reduce_dtype output_dtype buffer_dtype cast_forward_inputs matmul_dtype");
     p->has_param_dtype = field_dtype(L, m, "mp_policy", "param_dtype", &p->param_dtype);
     p->has_grad_dtype = field_dtype(L, m, "mp_policy", "grad_dtype", &p->grad_dtype);
     p->has_reduce_dtype = field_dtype(L, m, "mp_policy", "reduce_dtype", &p->reduce_dtype);
     p->has_output_dtype = field_dtype(L, m, "mp_policy", "output_dtype", &p->output_dtype);
     o->has_buffer_dtype = field_dtype(L, m, "mp_policy", "buffer_dtype", &o->buffer_dtype);
     p->cast_forward_inputs = field_boolean(L, m, "mp_policy", "cast_forward_inputs", true);
+    const char *matmul = field_string(L, m, "mp_policy", "matmul_dtype", NULL);
+    p->matmul = matmul && !strcmp(matmul, "fp8") ? MATMUL_FP8 : MATMUL_PLAIN;
+    if (matmul && !p->matmul && strcmp(matmul, "plain"))
+        field_fail(L, "matmul_dtype",
+                   "mp_policy: matmul_dtype = \"%s\"; there are \"fp8\", and \"plain\", with which linears multiply in "
+                   "param_dtype",
+                   matmul);
     if (p->has_grad_dtype && !p->has_reduce_dtype)
         contradiction(
             L, "grad_dtype",

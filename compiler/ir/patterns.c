@@ -22,13 +22,14 @@ static bool same_layout(const Value *a, const Value *b) {
 /* Which targets' kernels do e with the sums of this product before they are stored (NULL: they add c). No target does
  * two such things, or leaves gaps in y. The CPU goes row by row, whatever matrices y is made of. CUDA needs y to be one
  * matrix, and takes no bias before a gradient. Of a batch (each matrix of a has its own b, or a is transposed) CUDA
- * does only gates, in one pass over all sums. */
+ * does only gates, in one pass over all sums. Of 8 bits it adds c alone. */
 enum { ON_CPU = 1, ON_CUDA = 2, ON_ALL = ON_CPU | ON_CUDA };
 static int finished_on(const Op *product, const Epilogue *e) {
     const Value *a = OPERAND_OF(product, a), *b = OPERAND_OF(product, b);
     bool batch = b->dims > 2 || (a->dims > 2 && INT_OF(product, trans_a));
     if (OPERAND_OF(product, c) || INT_OF(product, epilogue) || !value_contiguous(RESULT_OF(product, y))) return 0;
     if (batch && !(e && e->f & SC_GATED)) return ON_CPU;
+    if (e && dtype_size(a->dtype) == 1) return ON_CPU;
     return e && e->f & SC_GRADIENT && OPERAND_OF(product, bias) ? ON_CPU : ON_ALL;
 }
 

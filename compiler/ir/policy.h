@@ -32,6 +32,8 @@ typedef struct { /* prefetch = { forward = { ... } }: what a use of the unit gat
     int n; /* 0: by depth */
 } PrefetchList;
 
+typedef enum { MATMUL_PLAIN, MATMUL_FP8 } MatmulDtype; /* what a unit's linears multiply in; plain: what they read */
+
 struct UnitPolicy { /* nn.fully_shard */
     Source src;
     Settings settings;
@@ -41,6 +43,7 @@ struct UnitPolicy { /* nn.fully_shard */
     bool root_default;         /* reshard_after_forward was not written: the root stays gathered */
     Dtype param_dtype, grad_dtype, reduce_dtype, output_dtype;
     bool has_param_dtype, has_grad_dtype, has_reduce_dtype, has_output_dtype, cast_forward_inputs;
+    MatmulDtype matmul;
     bool offload_params, offload_grads, offload_optimizer;
     UpdatePlace update; /* where the update of an offloaded optimizer runs */
     int prefetch_forward, prefetch_backward;

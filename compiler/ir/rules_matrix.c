@@ -53,6 +53,7 @@ _Noreturn static void fail_inner(Graph *g, const Op *op, Matmul s) {
 
 static void check_matmul_dtypes(Graph *g, const Op *op) {
     const Value *a = op->matmul.a, *b = op->matmul.b, *bias = op->matmul.bias;
+    if (op->matmul.scale_a) return; /* quantize has made a and b */
     rule_need_float(g, op, a, "x");
     rule_need_float(g, op, b, "W");
     if (bias) rule_need_float(g, op, bias, "bias");
@@ -132,8 +133,37 @@ static Value *grad_right(Builder *b, const Op *op, Value *g, Matmul s) {
     return s.tb ? matmul(b, g, a, true, ta) : matmul(b, a, g, !ta, false);
 }
 
+static Value *product_of(Builder *b, Value *x, Value *scale_x, Value *y, Value *scale_y, Dtype d) {
+    return BUILD(b, matmul, .a = x, .b = y, .scale_a = scale_x, .scale_b = scale_y, .trans_b = true, .dtype = 1 + d)
+        ->matmul.y;
+}
+
+/* y = A Bᵀ of what quantize has made of x and w. Kernels of 8 bits read both operands along the inner dimension, so all
+ * is read as quantize turns it: dA = g (Bᵀ)ᵀ, dB = gᵀ (Aᵀ)ᵀ, with g in e5m2 (Micikevicius et al., "FP8 Formats for Deep
+ * Learning", 2022). B is made of w once more, so that no copy of a parameter is kept for the backward. */
+static void grad_of_quantized(Builder *b, const Op *op, OpParts *d) {
+    const Op *x = op->matmul.a->def, *w = op->matmul.b->def;
+    bool trains = INT_OF(x, both), turned = INT_OF(w, turn);
+    Value *gy = d->matmul.y, *from = OPERAND_OF(w, x), *amax = BUILD(b, absmax, .x = gy)->absmax.y;
+    Dtype made = OPERAND_OF(x, x)->dtype;
+    const Op *g = BUILD(b, quantize, .x = gy, .amax = amax, .dtype = FP8_E5M2, .both = trains);
+    const Op *other = BUILD(b, quantize, .x = from, .amax = OPERAND_OF(w, amax), .dtype = FP8_E4M3, .turn = !turned);
+    d->matmul.a =
+        product_of(b, RESULT_OF(g, y), RESULT_OF(g, scale), RESULT_OF(other, y), RESULT_OF(other, scale), made);
+    if (op->matmul.bias) d->matmul.bias = build_sum_to(b, gy, 1, &gy->shape[gy->dims - 1]);
+    if (!trains) return;
+    const Op *rows = turned ? x : g, *cols = turned ? g : x; /* the sums lie as w does */
+    Value *dw = product_of(b, RESULT_OF(rows, turned), RESULT_OF(rows, scale), RESULT_OF(cols, turned),
+                           RESULT_OF(cols, scale), made);
+    d->matmul.b = turned ? build_transpose(b, dw, (int[]){1, 0}) : dw;
+}
+
 void grad_matmul(Builder *b, Op *op, OpParts *d) {
     Matmul s = matmul_of(op);
+    if (op->matmul.scale_a) {
+        grad_of_quantized(b, op, d);
+        return;
+    }
     Value *g = build_cast(b, d->matmul.y, op->matmul.a->dtype);
     d->matmul.a = grad_left(b, op, g, s);
     d->matmul.b = grad_right(b, op, g, s);
@@ -156,6 +186,28 @@ Cost cost_matmul(const Op *op) {
     memcpy(c.key, (double[]){rows / products, (double)s.n, (double)s.k, products}, 4 * sizeof *c.key);
     c.nkey = 4;
     return c;
+}
+
+/* ── 8 bits ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
+void infer_absmax(Graph *g, Op *op) {
+    rule_out(g, op, &op->absmax.y, FP32, 0, (int64_t[1]){1});
+}
+
+void infer_quantize(Graph *g, Op *op) {
+    const Value *x = op->quantize.x;
+    int64_t turned[] = {x->shape[x->dims - 1], rule_rows(x)};
+    Dtype d = (Dtype)op->quantize.dtype;
+    bool turn = op->quantize.turn != 0;
+    rule_out(g, op, &op->quantize.y, d, turn ? 2 : x->dims, turn ? turned : x->shape);
+    rule_out(g, op, &op->quantize.scale, FP32, 0, (int64_t[1]){1});
+    if (op->quantize.both) rule_out(g, op, &op->quantize.turned, d, 2, turned);
+}
+
+/* Straight through: what was rounded has the gradient of what it became. */
+void grad_quantize(Builder *b, Op *op, OpParts *d) {
+    Value *g = d->quantize.y;
+    const Op *turns = g && g->def && g->def->kind == OP_transpose ? g->def : NULL; /* grad_of_quantized does */
+    d->quantize.x = !g || !op->quantize.turn ? g : turns ? turns->transpose.a : build_transpose(b, g, (int[]){1, 0});
 }
 
 /* ── embedding ───────────────────────────────────────────────────────────────────────────────────────────────────── */

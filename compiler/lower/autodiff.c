@@ -11,7 +11,7 @@
 typedef struct { /* of a forward value */
     bool wanted; /* a trainable parameter is upstream of it */
     Value *sum;  /* what has reached it so far */
-    bool wide;   /* a parameter, or a view of one: its gradient is kept in `dtype`, not in its own */
+    bool wide;   /* a parameter, a view of one, or of 8 bits: its gradient is kept in `dtype`, not in its own */
     bool is_param;
     Dtype dtype;
 } Adjoint;
@@ -75,12 +75,15 @@ static void mark_wanted(Autodiff *c) {
     for (int i = 0; i < p->ops.n; i++) {
         const Op *op = p->ops.at[i];
         if (!wants(c, op) || op_is(op, T_NO_GRAD)) continue;
-        /* A view of a wide value is wide too; pieces of a split are not: they are joined in their own dtype. */
-        const Adjoint *of = op_is(op, T_VIEW) && op->nout == 1 ? adjoint_of(c, op_operand(op)) : NULL;
+        /* A view of a wide value is wide too; pieces of a split are not: they are joined in their own dtype. What
+         * stands for a value in 8 bits has its gradient. */
+        bool passes = op_is(op, T_QUANTIZES) || (op_is(op, T_VIEW) && op->nout == 1);
+        const Adjoint *of = passes ? adjoint_of(c, op_operand(op)) : NULL;
         Adjoint made =
             of && of->wide ? (Adjoint){.wanted = true, .wide = true, .dtype = of->dtype} : (Adjoint){.wanted = true};
+        if (op_is(op, T_QUANTIZES) && !made.wide) made.wide = true, made.dtype = op_operand(op)->dtype;
         for (int k = 0; k < op->nout; k++)
-            if (dtype_float(op->out[k]->dtype)) c->adjoint[op->out[k]->id] = made;
+            if (op->out[k] && dtype_float(op->out[k]->dtype)) c->adjoint[op->out[k]->id] = made;
     }
 }
 
@@ -124,13 +127,15 @@ static void index_built(Autodiff *c) {
     }
 }
 
-/* A rule makes each operand's gradient in its shape and dtype; the gradient of a view's operand may be wide. */
+/* A rule makes each operand's gradient in its shape and dtype; the gradient of a view's operand, or of 8 bits, may be
+ * wide. */
 static void check_rule(const Autodiff *c, const Op *op, const OpParts *d) {
     for (int k = 0; k < op->nin; k++) {
         const Adjoint *s = adjoint_of(c, op->in[k]);
         const Value *made = d->in[k], *of = op->in[k];
         if (!s || !made) continue;
-        if (!value_same_shape(made, of) || (made->dtype != of->dtype && !(s->wide && made->dtype == s->dtype)))
+        bool may_be_wide = s->wide && (made->dtype == s->dtype || dtype_size(of->dtype) == 1);
+        if (!value_same_shape(made, of) || (made->dtype != of->dtype && !may_be_wide))
             bug(op->src, "the gradient rule of %s makes %s for operand %d, which is %s", op_info[op->kind].name,
                 value_str(c->b.g->arena, made), k, value_str(c->b.g->arena, of));
     }

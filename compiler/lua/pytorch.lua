@@ -671,7 +671,7 @@ return {
     { "bool", '"bool"' },
     { "float64 double", instead = '"fp32"', note = "fp64 is not there" },
     { "int8 int16 uint8 uint16 uint32 uint64 short", instead = '"int32"', note = "integers are int32 and int64" },
-    { "float8_e4m3fn float8_e5m2 float8_e4m3fnuz", instead = '"bf16"', note = "fp8 travels in a gather of your own: models/behaviours/extension.md" },
+    { "float8_e4m3fn float8_e5m2 float8_e4m3fnuz", instead = '"bf16"', note = "mp_policy = { matmul_dtype = \"fp8\" } multiplies in fp8; it travels in a gather of your own: models/behaviours/extension.md" },
     { "complex64 complex128 cfloat", note = "there are no complex numbers" },
   },
   { of = "key", at = "model", title = "Keyword arguments",

@@ -9,6 +9,7 @@ function training.options(own, without)
   local o = {
     batch = 1, seq = 2048, dropout = 0.0, lr = 3e-4, clip = 1.0, accumulate = 1,
     precision = nn.choice("fp32", "bf16", "fp16"), gradients = nn.choice("fp32", "bf16", "fp16"),
+    matmul = nn.choice("plain", "fp8"),                    -- fp8: linears of layers multiply in 8 bits
     optimizer = nn.choice("adamw", "muon"), moments = nn.choice("fp32", "bf16"), recompute = nn.choice("none", "selective", "full"),
     offload = nn.choice("none", "activations", "state"),
     reshard = true, prefetch = 1, head = nn.choice("whole", "chunks"), -- chunks: all logits are never in memory at once
@@ -37,7 +38,7 @@ function training.units(model, layers, others, o, mesh)
   end
   local policy = {
     mesh = mesh,
-    mp_policy = { param_dtype = o.precision, reduce_dtype = "fp32", grad_dtype = o.gradients },
+    mp_policy = { param_dtype = o.precision, reduce_dtype = "fp32", grad_dtype = o.gradients, matmul_dtype = o.matmul },
     reshard_after_forward = o.reshard,
     prefetch = { forward = o.prefetch, backward = o.prefetch },
     offload = { params = o.offload == "state", optimizer = o.offload == "state" },
@@ -52,6 +53,7 @@ function training.units(model, layers, others, o, mesh)
     end
     nn.fully_shard(block, policy)
   end
+  policy.mp_policy.matmul_dtype = nil                      -- embeddings and the head multiply as the precision says
   for _, module in ipairs(others) do nn.fully_shard(module, policy) end
   policy.reshard_after_forward = nil                       -- the root stays gathered, as in PyTorch
   nn.fully_shard(model, policy)

@@ -4,7 +4,11 @@
 #include "kernel.h"
 
 #define FOR_EACH_DTYPE(M)                                                                                              \
-    M(FP32, fp32) M(BF16, bf16) M(FP16, fp16) M(FP64, fp64) M(INT32, int32) M(INT64, int64) M(BOOL, bool) M(INT8, int8)
+    M(FP32, fp32)                                                                                                      \
+    M(BF16, bf16)                                                                                                      \
+    M(FP16, fp16)                                                                                                      \
+    M(FP64, fp64)                                                                                                      \
+    M(INT32, int32) M(INT64, int64) M(BOOL, bool) M(INT8, int8) M(FP8_E4M3, fp8_e4m3) M(FP8_E5M2, fp8_e5m2)
 
 /* One loop a dtype and direction, unit stride apart so that it vectorises. */
 #define CONVERT(D, d)                                                                                                  \

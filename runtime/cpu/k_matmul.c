@@ -17,6 +17,8 @@ typedef struct {
     int ta, tb, f, onto;                                /* onto: y holds what is added, and the sums go on from it */
     int64_t m, n, k, lda, ldb, ldy;
     int64_t batches, tile_rows, tile_cols;
+    bool scaled; /* sums are multiplied by `scale`: a and b have 8 bits */
+    real scale;
     real *work; /* this part's panels; NULL: none needed */
 } product;
 
@@ -55,7 +57,9 @@ static product product_of(const sc_task *task, const sc_matmul_args *k) {
                  .tb = k->trans_b != 0,
                  .f = (int)k->epilogue};
     if (p.f & SC_GATED && p.z) p.y = &k->aux, p.z = &k->y;
-    p.onto = p.c && p.c->p == p.y->p && p.y->dtype == SC_REAL;
+    p.scaled = k->scale_a.p != NULL;
+    p.scale = p.scaled ? (real)sc_get(&k->scale_a, 0) * (real)sc_get(&k->scale_b, 0) : 1;
+    p.onto = p.c && p.c->p == p.y->p && p.y->dtype == SC_REAL && !p.scaled;
     if (p.onto) p.c = NULL;
     if (k->work.p) p.work = (real *)((char *)k->work.p + (int64_t)task->part * SC_CPU_MATMUL_BYTES);
     p.m = p.y->shape[p.y->dims - 2];
@@ -143,6 +147,8 @@ static void tile(const product *p, int64_t batch, int64_t r0, int64_t rows, int6
     sc_sums((sc_side){p->a, a0 + (p->ta ? r0 : r0 * p->lda), p->lda, p->ta},
             (sc_side){p->b, b0 + (p->tb ? c0 * p->ldb : c0), p->ldb, p->tb}, rows, cols, p->k, p->work, p->onto, c,
             ldc);
+    for (int64_t i = 0; i < rows && p->scaled; i++)
+        for (int64_t j = 0; j < cols; j++) c[i * ldc + j] *= p->scale;
     if (p->bias) add_bias(p, c, ldc, rows, c0, cols);
     for (int64_t i = 0; i < rows && (p->c || p->f); i++) finish(p, c + i * ldc, y0 + i * p->ldy, cols);
     if (p->y->dtype != SC_REAL)
@@ -160,6 +166,7 @@ static void plain_tile(const product *p, int64_t batch, int64_t r0, int64_t rows
                 sc_load(&w, p->b, b0 + (p->tb ? j * p->ldb + l : l * p->ldb + j), 1, 1);
                 s += x * w;
             }
+            s *= p->scale;
             if (p->bias) s += (real)sc_get(p->bias, j * p->bias->stride[0]);
             finish(p, &s, y0 + i * p->ldy + j, 1);
             sc_store(p->y, y0 + i * p->ldy + j, 1, 1, &s);

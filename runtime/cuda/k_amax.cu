@@ -1,23 +1,52 @@
-/* amax: the largest magnitude in this rank's part of each parameter of a unit; a NaN, once met, stays.
+/* absmax: the largest magnitude of a tensor; amax: in this rank's part of each parameter of a unit. A NaN, once met,
+ * stays.
  * Relies on: kernel.cuh.
- * Relied on by: generated code (all-gather extensions that declare amax).
+ * Relied on by: generated code (products in 8 bits; all-gather extensions that declare amax).
  *
- * Magnitudes are ordered as their bits are, and NaNs above infinity, so blocks meet by atomicMax on bits: exact, and the
- * same in any order. */
+ * Magnitudes are ordered as their bits are, and NaNs above infinity, so blocks meet by atomicMax on bits: exact, and
+ * the same in any order. */
 #include "kernel.cuh"
 
 namespace {
 
-template <class E>
+/* Runs of W elements, U of them at once. */
+template <class E, int W>
 __global__ void __launch_bounds__(BLOCK) amax_part(const typename E::type *x, int64_t n, float *y) {
+    enum { U = 4 };
     float most = 0;
-    for (int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x; i < n; i += (int64_t)gridDim.x * BLOCK)
-        most = larger(most, fabsf((float)E::get(x[i])));
+    for (int64_t i = (int64_t)blockIdx.x * BLOCK * U + threadIdx.x; i * W < n; i += (int64_t)gridDim.x * BLOCK * U) {
+        raw<E, W> run[U];
+#pragma unroll
+        for (int u = 0; u < U; u++) {
+            if ((i + u * BLOCK) * W < n)
+                run[u].load(x + (i + u * BLOCK) * W);
+            else
+                run[u].clear();
+        }
+#pragma unroll
+        for (int u = 0; u < U; u++)
+#pragma unroll
+            for (int k = 0; k < W; k++) most = larger(most, fabsf(run[u].get(k)));
+    }
     most = group_max<BLOCK>(most);
     if (threadIdx.x == 0) atomicMax((int *)y, __float_as_int(fabsf(most)));
 }
 
+void find(const sc_task *task, int dtype, const void *x, int64_t n, float *y) {
+    bool runs = n % 8 == 0 && aligned(x, 16);
+    with_runs(task, dtype, runs, [&](auto e, auto w) {
+        using E = decltype(e);
+        SC_LAUNCH(task, (amax_part<E, w.value>), filling(task, ceil_div(n, BLOCK * 4 * w.value)), BLOCK,
+                  (const typename E::type *)x, n, y);
+    });
+}
+
 } // namespace
+
+SC_KERNEL(absmax) {
+    SC_CUDA(cudaMemsetAsync(k->y.p, 0, sizeof(float), SC_STREAM(task)));
+    find(task, k->x.dtype, k->x.p, sc_numel(&k->x), (float *)k->y.p);
+}
 
 /* Numbers beyond the parameters' are 0. */
 SC_KERNEL(amax) {
@@ -29,10 +58,7 @@ SC_KERNEL(amax) {
         begin = begin > 0 ? begin : 0;
         end = end < slice ? end : slice;
         if (begin >= end) continue;
-        with_float(task, k->shard.dtype, [&](auto e) {
-            using E = decltype(e);
-            SC_LAUNCH(task, amax_part<E>, filling(task, ceil_div(end - begin, BLOCK * 4)), BLOCK,
-                      (const typename E::type *)k->shard.p + begin, end - begin, (float *)k->y.p + i);
-        });
+        find(task, k->shard.dtype, (const char *)k->shard.p + begin * size_of(k->shard.dtype), end - begin,
+             (float *)k->y.p + i);
     }
 }

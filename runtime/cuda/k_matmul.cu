@@ -16,6 +16,10 @@
  * other gated ones the library makes the product alone, by the plan that the plain product has, where the second result
  * lies (the first may have the bytes of a gate); the gate is a pass of our own (k_silu_mul.cu).
  *
+ * Operands of 8 bits have scales, by which the library multiplies sums before all else; its kernels of compute
+ * capability 8.9 and later take op(a) and op(b) along k alone (ta = 0, tb = 1). Sums of e4m3 alone stay in the tensor
+ * cores' own accumulators (FAST_ACCUM), as in Transformer Engine and torchao; a gradient's are added up in fp32.
+ *
  * An algorithm is chosen once a key (matmul.h) on the host, from the table or else by the heuristic, and kept with the
  * descriptors. What the library does not take (rows that overlap, mixed types) a tiled kernel of our own computes. */
 #include "matmul.h"
@@ -69,6 +73,7 @@ typedef struct {
 
 typedef struct {
     const sc_tensor *y, *z, *a, *b, *bias, *c, *x, *x2, *work; /* z: aux; x: or gate; x2: up; NULL: there is none */
+    const float *scale_a, *scale_b;                            /* of 8 bits, else NULL */
     int ta, tb, f;
     int64_t m, n, k, lda, ldb, ldy;
     int nloops; /* leading dims, outermost first; the innermost is a batch of the library's */
@@ -113,6 +118,8 @@ static product product_of(const sc_matmul_args *k) {
     p.x = present(p.f & SC_GATED ? &k->gate : &k->x);
     p.x2 = present(&k->up);
     p.work = present(&k->work);
+    p.scale_a = (const float *)k->scale_a.p;
+    p.scale_b = (const float *)k->scale_b.p;
     p.ta = k->trans_a != 0;
     p.tb = k->trans_b != 0;
     int dims = p.y->dims;
@@ -155,6 +162,7 @@ static uint8_t alignment(const product *p, const sc_tensor *t, int64_t loop::*wh
 
 /* A bias of y's type is added by the library; another one afterwards, to fp32 sums. */
 static int epilogue(const product *p) {
+    if (p->scale_a && p->y->dtype == FP32) return 0; /* the library adds 16 bits to such sums */
     return p->bias && p->bias->dtype == p->y->dtype && (p->n == 1 || p->bias->stride[0] == 1);
 }
 
@@ -169,7 +177,7 @@ static sc_matmul_key key_of(const product *p) {
         k.batches = l->size, k.stride_a = l->a, k.stride_b = l->b, k.stride_y = l->y;
     }
     k.workspace = p->work ? p->work->shape[0] : 0;
-    k.in = p->a->dtype, k.out = p->y->dtype;
+    k.in = sc_matmul_in(p->a->dtype, p->b->dtype), k.out = p->y->dtype;
     k.ta = (uint8_t)p->ta, k.tb = (uint8_t)p->tb, k.bias = (uint8_t)epilogue(p);
     k.align_a = alignment(p, p->a, &loop::a);
     k.align_b = alignment(p, p->b, &loop::b);
@@ -186,14 +194,35 @@ static sc_matmul_key key_of(const product *p) {
 }
 
 static cudaDataType_t library_type(int dtype) {
-    return dtype == FP32 ? CUDA_R_32F : dtype == BF16 ? CUDA_R_16BF : CUDA_R_16F;
+    switch (dtype) {
+    case FP32: return CUDA_R_32F;
+    case BF16: return CUDA_R_16BF;
+    case FP8_E4M3: return CUDA_R_8F_E4M3;
+    case FP8_E5M2: return CUDA_R_8F_E5M2;
+    default: return CUDA_R_16F;
+    }
+}
+
+static bool has_8_bits(int dtype) {
+    return dtype == FP8_E4M3 || dtype == FP8_E5M2;
+}
+static bool multiplies(int dtype) {
+    return with_float_serves(dtype) || has_8_bits(dtype);
+}
+
+/* What the library asks of 8 bits: one of the two in e4m3, both along k, runs of 16 bytes. */
+static bool library_takes_8_bits(const product *p) {
+    bool known = has_8_bits(p->b->dtype) && (p->a->dtype == FP8_E4M3 || p->b->dtype == FP8_E4M3);
+    bool along = !p->ta && p->tb && (p->k | p->lda | p->ldb) % 16 == 0 && p->ldy * size_of(p->y->dtype) % 16 == 0;
+    return known && along && aligned(p->a->p, 16) && aligned(p->b->p, 16) && aligned(p->y->p, 16) && !p->f;
 }
 /* With operands that 16-byte accesses do not fit, the library has kernels that round the sums before they add the bias
  * (seen with bf16 and cuBLASLt 13.1). */
 static int bias_comes_first(const product *p) {
     uint64_t all = 0;
     for (const sc_tensor *t : {p->y, p->a, p->b}) all |= (uint64_t)(uintptr_t)t->p;
-    all |= (uint64_t)((p->ldy * size_of(p->y->dtype)) | (p->lda * size_of(p->a->dtype)) | (p->ldb * size_of(p->b->dtype)));
+    all |=
+        (uint64_t)((p->ldy * size_of(p->y->dtype)) | (p->lda * size_of(p->a->dtype)) | (p->ldb * size_of(p->b->dtype)));
     return p->bias && p->y->dtype != FP32 && all % 16;
 }
 
@@ -203,11 +232,12 @@ static int library_takes(const product *p) {
     const int64_t ld[] = {p->ldy, p->lda, p->ldb};
     for (int i = 0; i < 3; i++) {
         int64_t columns = all[i]->shape[all[i]->dims - 1];
-        if (!with_float_serves(all[i]->dtype) || ld[i] < columns || (columns > 1 && all[i]->stride[all[i]->dims - 1] != 1))
+        if (!multiplies(all[i]->dtype) || ld[i] < columns || (columns > 1 && all[i]->stride[all[i]->dims - 1] != 1))
             return 0;
     }
     if (p->bias && !epilogue(p) && p->y->dtype != FP32) return 0;
     if (bias_comes_first(p)) return 0;
+    if (p->scale_a) return p->k > 0 && library_takes_8_bits(p);
     return p->k > 0 && p->a->dtype == p->b->dtype && (p->y->dtype == p->a->dtype || p->y->dtype == FP32);
 }
 
@@ -255,13 +285,19 @@ static void describe(plan *p) {
     set(&p->what, CUBLASLT_MATMUL_DESC_EPILOGUE, library_epilogue(k, p->f));
     if (has_argument(p->f)) set(&p->what, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, k->ldy);
     if (k->bias) set(&p->what, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, (int32_t)library_type(k->out));
-    layout(&p->b, k->in, k->tb ? k->k : k->n, k->tb ? k->n : k->k, k->ldb, k->batches, k->stride_b);
-    layout(&p->a, k->in, k->ta ? k->m : k->k, k->ta ? k->k : k->m, k->lda, k->batches, k->stride_a);
+    int8_t fast = sc_matmul_in_a(k) == FP8_E4M3 && sc_matmul_in_b(k) == FP8_E4M3;
+    if (fast) set(&p->what, CUBLASLT_MATMUL_DESC_FAST_ACCUM, fast);
+    layout(&p->b, sc_matmul_in_b(k), k->tb ? k->k : k->n, k->tb ? k->n : k->k, k->ldb, k->batches, k->stride_b);
+    layout(&p->a, sc_matmul_in_a(k), k->ta ? k->m : k->k, k->ta ? k->k : k->m, k->lda, k->batches, k->stride_a);
     layout(&p->y, k->out, k->n, k->m, k->ldy, k->batches, k->stride_y);
 }
 
 static void set_addresses(plan *x, const product *p) {
     if (x->key.bias) set(&x->what, CUBLASLT_MATMUL_DESC_BIAS_POINTER, (const void *)p->bias->p);
+    if (p->scale_a) {
+        set(&x->what, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, (const void *)p->scale_b);
+        set(&x->what, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, (const void *)p->scale_a);
+    }
     if (SC_HAS(x->f, SC_GELU | SC_TOO)) set(&x->what, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p->z->p);
     if (SC_HAS(x->f, SC_GELU | SC_GRADIENT)) set(&x->what, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p->x->p);
 }
@@ -379,6 +415,7 @@ typedef struct {
     int bias_dtype;
     int64_t bias_stride, m, n, k, across; /* across: tiles from left to right */
     int only_bias;                        /* y += bias */
+    const float *scale_a, *scale_b;       /* NULL: none */
     const void *c, *x, *x2;               /* laid out as y, of its type */
     void *z;
     int f;
@@ -386,6 +423,8 @@ typedef struct {
 
 SC_DEVICE float element(const void *p, int dtype, int64_t i) {
     if (dtype == FP32) return ((const float *)p)[i];
+    if (dtype == FP8_E4M3) return sc_from_fp8_e4m3(((const sc_fp8_e4m3_t *)p)[i]);
+    if (dtype == FP8_E5M2) return sc_from_fp8_e5m2(((const sc_fp8_e5m2_t *)p)[i]);
     return dtype == BF16 ? sc_widen(((const sc_bf16 *)p)[i]) : sc_widen(((const sc_fp16 *)p)[i]);
 }
 SC_DEVICE void store(void *p, int dtype, int64_t i, float x) {
@@ -479,6 +518,7 @@ static __global__ void __launch_bounds__(256) multiply(const __grid_constant__ o
         for (int j = 0; j < 4; j++) {
             int64_t r = r0 + ty + 16 * i, c = c0 + tx + 16 * j, at = r * o.y.row + c * o.y.column;
             if (r >= o.m || c >= o.n) continue;
+            if (o.scale_a) s[i][j] *= *o.scale_a * *o.scale_b;
             if (o.only_bias) s[i][j] = element(o.y.p, o.y.dtype, at);
             if (o.bias) s[i][j] += element(o.bias, o.bias_dtype, c * o.bias_stride);
             store(o.y.p, o.y.dtype, at, finished(o, at, s[i][j]));
@@ -508,6 +548,7 @@ static void by_ourselves(const sc_task *t, const product *p, char *y, const char
     o.m = p->m, o.n = p->n, o.k = only_bias ? 0 : p->k;
     o.across = ceil_div(p->n, TILE);
     o.only_bias = only_bias;
+    o.scale_a = p->scale_a, o.scale_b = p->scale_b;
     if (!only_bias && (p->c || p->f)) { /* they are laid out as y */
         int64_t at = y - (char *)p->y->p;
         o.c = bytes_from(p->c, at);
@@ -516,8 +557,7 @@ static void by_ourselves(const sc_task *t, const product *p, char *y, const char
         o.z = bytes_from(p->z, at);
         o.f = p->f;
     }
-    sc_launch(multiply, ceil_div(p->m, TILE) * o.across, 256, 2 * DEPTH * (TILE + 1) * sizeof(float), SC_STREAM(t),
-              o);
+    sc_launch(multiply, ceil_div(p->m, TILE) * o.across, 256, 2 * DEPTH * (TILE + 1) * sizeof(float), SC_STREAM(t), o);
 }
 
 /* ── running ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -588,8 +628,8 @@ SC_KERNEL(matmul) {
     product p = product_of(k);
     if ((p.c || p.f) && !serves(&p))
         sc_unsupported(task, "matmul", "what is added to it or applied to it needs a result without gaps");
-    if (!with_float_serves(p.y->dtype) || !with_float_serves(p.a->dtype) || !with_float_serves(p.b->dtype))
-        sc_unsupported(task, "matmul", "the CUDA target multiplies fp32, bf16 and fp16");
+    if (!with_float_serves(p.y->dtype) || !multiplies(p.a->dtype) || !multiplies(p.b->dtype))
+        sc_unsupported(task, "matmul", "the CUDA target multiplies fp32, bf16, fp16 and fp8");
     if (p.m * p.n == 0) return;
     for (int d = 0; d < p.nloops; d++)
         if (p.loops[d].size == 0) return;

@@ -14,11 +14,23 @@ extern "C" {
  * where a side has one row, its leading stride is its width; where there is one batch, batch strides are 0. */
 typedef struct {
     int64_t m, n, k, lda, ldb, ldy, batches, stride_a, stride_b, stride_y, workspace;
-    uint8_t in, out, ta, tb, bias;                 /* dtypes; flags */
+    uint8_t in, out, ta, tb, bias;                 /* dtypes (in: sc_matmul_in); flags */
     uint8_t align_a, align_b, align_y, align_bias; /* log2 of bytes, at most 8 */
     uint8_t add, f, align_c; /* y = f(... + c), f an sc_epilogue; align_c: of c, aux, x, gate and up */
     uint8_t zero[4];
 } sc_matmul_key;
+
+/* The dtypes of a and b; of equal ones that number. */
+enum { SC_MATMUL_B = 16 };
+static inline uint8_t sc_matmul_in(int a, int b) {
+    return (uint8_t)(a == b ? a : a + SC_MATMUL_B * b);
+}
+static inline int sc_matmul_in_a(const sc_matmul_key *k) {
+    return k->in % SC_MATMUL_B;
+}
+static inline int sc_matmul_in_b(const sc_matmul_key *k) {
+    return k->in < SC_MATMUL_B ? k->in : k->in / SC_MATMUL_B;
+}
 
 typedef struct {
     sc_matmul_key key;

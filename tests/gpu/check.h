@@ -59,12 +59,14 @@ static inline double normal() {
     return s / sqrt(2.0);
 }
 static inline int bytes_of_dtype(int d) {
-    return d == FP32 || d == INT32 ? 4 : d == BF16 || d == FP16 ? 2 : d == BOOL ? 1 : 8;
+    return (int)sc_size((sc_dtype)d);
 }
 static inline void encode(int d, void *to, double x) {
     if (d == FP32) *(float *)to = (float)x;
     if (d == BF16) *(uint16_t *)to = sc_to_bf16((float)x);
     if (d == FP16) *(uint16_t *)to = sc_to_fp16((float)x);
+    if (d == FP8_E4M3) *(uint8_t *)to = sc_to_fp8_e4m3((float)x);
+    if (d == FP8_E5M2) *(uint8_t *)to = sc_to_fp8_e5m2((float)x);
     if (d == INT32) *(int32_t *)to = (int32_t)x;
     if (d == INT64) *(int64_t *)to = (int64_t)x;
     if (d == BOOL) *(uint8_t *)to = x != 0;
@@ -73,18 +75,22 @@ static inline double decode(int d, const void *from) {
     if (d == FP32) return *(const float *)from;
     if (d == BF16) return sc_from_bf16(*(const uint16_t *)from);
     if (d == FP16) return sc_from_fp16(*(const uint16_t *)from);
+    if (d == FP8_E4M3) return sc_from_fp8_e4m3(*(const uint8_t *)from);
+    if (d == FP8_E5M2) return sc_from_fp8_e5m2(*(const uint8_t *)from);
     if (d == INT32) return *(const int32_t *)from;
     if (d == INT64) return (double)*(const int64_t *)from;
     if (d == BOOL) return *(const uint8_t *)from;
     return 0;
 }
 static inline const char *dtype_text(int d) {
-    return d == FP32    ? "fp32"
-           : d == BF16  ? "bf16"
-           : d == FP16  ? "fp16"
-           : d == INT32 ? "int32"
-           : d == INT64 ? "int64"
-                        : "bool";
+    return d == FP32       ? "fp32"
+           : d == BF16     ? "bf16"
+           : d == FP16     ? "fp16"
+           : d == INT32    ? "int32"
+           : d == INT64    ? "int64"
+           : d == FP8_E4M3 ? "e4m3"
+           : d == FP8_E5M2 ? "e5m2"
+                           : "bool";
 }
 
 /* ── tensors ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -628,6 +628,64 @@ static void magnitudes() {
         for (int shard = 0; shard < 4; shard++) amax_trial(d, shard, 5120);
 }
 
+/* ── 8 bits ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+/* The scale is that of `most`, which a test may set lower than the largest element: then y saturates. */
+static void quantize_trial(int from, int to, const extents &shape, bool turn, bool both, int64_t shift, double most) {
+    pool p;
+    int64_t cols = shape.back(), rows = 1;
+    for (size_t d = 0; d + 1 < shape.size(); d++) rows *= shape[d];
+    const extents turned = {cols, rows};
+    tensor &x = p.random(from, shape, {}, shift, 3), &found = p.empty(FP32, {1}), &amax = p.empty(FP32, {1});
+    tensor &y = p.empty(to, turn ? turned : shape), &scale = p.empty(FP32, {1}), &other = p.empty(to, turned);
+    fill(x, [&, i = 0]() mutable { return i++ == 7 && most < 0 ? (double)NAN : most == 0 ? 0 : 3 * normal(); });
+    double largest = 0;
+    for (double v : x.x) largest = std::isnan(v) || std::isnan(largest) ? (double)NAN : fmax(largest, fabs(v));
+    fill(amax, [&] { return most > 0 ? most : largest; });
+    float magnitude = (float)amax.x[0], top = to == FP8_E4M3 ? 448.0f : 57344.0f;
+    float by = magnitude == 0 ? 1 : top / magnitude;
+    numbers want(x.x.size()), across(x.x.size());
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < cols; c++) {
+            uint8_t bits;
+            encode(to, &bits, (float)x.x[r * cols + c] * by);
+            want[r * cols + c] = across[c * rows + r] = decode(to, &bits);
+        }
+    std::string name =
+        text_of("%s to %s of %lld rows of %lld%s%s%s, most %g", dtype_text(from), dtype_text(to), (long long)rows,
+                (long long)cols, turn ? " turned" : "", both ? " both" : "", shift ? " shifted" : "", most);
+    trial t("absmax " + name, sc_absmax_args{.y = found.t, .x = x.t});
+    t.run();
+    t.expect("y", found, {largest}, 0);
+    trial u("quantize " + name, sc_quantize_args{.y = y.t,
+                                                 .scale = scale.t,
+                                                 .turned = given(both, other),
+                                                 .x = x.t,
+                                                 .amax = amax.t,
+                                                 .turn = turn,
+                                                 .both = both});
+    u.run();
+    numbers scales = {magnitude == 0 ? 1.0 : (double)(magnitude / top)};
+    u.expect("scale", scale, scales, std::isnan(magnitude) ? 0 : -1);
+    u.expect("y", y, turn ? across : want, std::isnan(magnitude) ? 0 : -1);
+    if (both) u.expect("turned", other, across, std::isnan(magnitude) ? 0 : -1);
+}
+
+static void bits_of_8() {
+    if (!wanted("absmax quantize")) return;
+    for (int from : floats)
+        for (int to : {FP8_E4M3, FP8_E5M2}) {
+            quantize_trial(from, to, {2, 64, 128}, false, true, 0, 9);
+            quantize_trial(from, to, {144, 208}, true, false, 0, 0.5);
+            quantize_trial(from, to, {48, 80}, false, false, 0, 20);
+            quantize_trial(from, to, {131, 67}, false, true, 0, 9);
+            quantize_trial(from, to, {32, 64}, true, false, 1, 9);
+            quantize_trial(from, to, {32, 64}, false, true, 0, 0);
+            quantize_trial(from, to, {16, 16}, false, true, 0, -1);
+            if (!quick) quantize_trial(from, to, {4096, 2048}, false, true, 0, 12);
+        }
+}
+
 /* ── gradients of a table as rows ─────────────────────────────────────────────────────────────────────────────────────
  */
 struct rows_case {
@@ -735,6 +793,7 @@ int main(int argc, char **argv) {
     matrices();
     scales();
     magnitudes();
+    bits_of_8();
     tables();
     return closing();
 }

@@ -35,6 +35,8 @@ end
 --   requires_all_reduce = true,              false, likewise: shards are, and summed over replicas once a step
 --   mp_policy = { param_dtype, reduce_dtype, output_dtype, buffer_dtype, cast_forward_inputs = true,
 --                                            the first two: the stored dtype unless given
+--     matmul_dtype,                          "fp8": nn.linear and x W of the unit's parameters multiply in fp8, on GPUs of
+--                                            compute capability 8.9 and later, and emulated on the CPU
 --     grad_dtype = reduce_dtype },           "bf16", reduce_dtype = "fp32": gradients are rounded and summed in fp32, as in
 --                                            FSDP2; both "bf16": microbatches, too, are added up in bf16, else in fp32
 --   offload = { params = false,              every copy of the parameters lies in host memory

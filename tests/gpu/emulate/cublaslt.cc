@@ -12,6 +12,7 @@ struct description {
     const void *bias;
     void *aux; /* gelu's argument, of the result's type */
     int64_t aux_ld;
+    const float *scale[2]; /* of a and b in 8 bits */
 };
 struct matrix {
     int type, batches;
@@ -39,6 +40,8 @@ static void need(bool good, const char *what) {
 }
 static double value(const void *p, int type, int64_t i) {
     if (type == CUDA_R_32F) return ((const float *)p)[i];
+    if (type == CUDA_R_8F_E4M3) return sc_from_fp8_e4m3(((const uint8_t *)p)[i]);
+    if (type == CUDA_R_8F_E5M2) return sc_from_fp8_e5m2(((const uint8_t *)p)[i]);
     uint16_t x = ((const uint16_t *)p)[i];
     return type == CUDA_R_16BF ? sc_from_bf16(x) : sc_from_fp16(x);
 }
@@ -55,11 +58,20 @@ static bool has_aux(const description *d) {
     return d->epilogue == CUBLASLT_EPILOGUE_GELU_AUX || d->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS ||
            d->epilogue == CUBLASLT_EPILOGUE_DGELU;
 }
+static bool has_8_bits(int type) {
+    return type == CUDA_R_8F_E4M3 || type == CUDA_R_8F_E5M2;
+}
+/* What kernels of 8 bits ask: one operand of e4m3, both along k, runs of 16 bytes. */
+static bool fits_8_bits(const description *d, const matrix *a, const matrix *b, const matrix *y) {
+    bool types = has_8_bits(b->type) && (a->type == CUDA_R_8F_E4M3 || b->type == CUDA_R_8F_E4M3) && !has_8_bits(y->type);
+    return types && d->transposed[0] && !d->transposed[1] && a->rows % 16 == 0 && a->ld % 16 == 0 && b->ld % 16 == 0 &&
+           d->scale[0] && d->scale[1] && !has_aux(d) && (!has_bias(d) || y->type != CUDA_R_32F);
+}
 static bool valid(const description *d, const matrix *a, const matrix *b, const matrix *y) {
     const matrix *all[] = {a, b, y};
     for (const matrix *m : all)
         if (m->ld < (int64_t)m->rows || m->batches != y->batches || m->rows == 0 || m->columns == 0) return false;
-    if (a->type != b->type || (y->type != a->type && y->type != CUDA_R_32F)) return false;
+    if (has_8_bits(a->type) ? !fits_8_bits(d, a, b, y) : a->type != b->type || (y->type != a->type && y->type != CUDA_R_32F)) return false;
     if (has_bias(d) && (d->bias_type != y->type || !d->bias)) return false;
     if (has_aux(d) && (!d->aux || d->aux_ld < (int64_t)y->rows || y->type == CUDA_R_32F)) return false;
     uint64_t m = d->transposed[0] ? a->columns : a->rows, k = d->transposed[0] ? a->rows : a->columns;
@@ -78,7 +90,11 @@ cublasStatus_t cublasLtMatmulDescInit_internal(cublasLtMatmulDesc_t d, size_t, c
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes_t name,
                                               const void *x, size_t n) {
     description *to = (description *)d;
-    bool pointer = name == CUBLASLT_MATMUL_DESC_BIAS_POINTER || name == CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER;
+    bool a = name == CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, b = name == CUBLASLT_MATMUL_DESC_B_SCALE_POINTER;
+    bool pointer =
+        a || b || name == CUBLASLT_MATMUL_DESC_BIAS_POINTER || name == CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER;
+    if (name == CUBLASLT_MATMUL_DESC_FAST_ACCUM) return need(n == 1, "size of a flag"), CUBLAS_STATUS_SUCCESS;
+    if (a || b) to->scale[b] = *(const float *const *)x;
     need(n == (pointer || name == CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD ? 8 : 4), "size of an attribute");
     if (name == CUBLASLT_MATMUL_DESC_BIAS_POINTER) to->bias = *(void *const *)x;
     if (name == CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER) to->aux = *(void *const *)x;
@@ -165,6 +181,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t what, const
                 for (int64_t k = 0; k < depth; k++)
                     s += value(a, ma->type, t * ma->stride + (d->transposed[0] ? i * ma->ld + k : k * ma->ld + i)) *
                          value(b, mb->type, t * mb->stride + (d->transposed[1] ? k * mb->ld + j : j * mb->ld + k));
+                if (d->scale[0]) s *= (double)*d->scale[0] * *d->scale[1];
                 if (has_bias(d)) s += value(d->bias, my->type, i);
                 int64_t at = t * my->stride + j * my->ld + i, there = j * d->aux_ld + i;
                 if (add == 1) s += value(c, my->type, at);

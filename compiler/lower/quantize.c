@@ -1,0 +1,149 @@
+/* Quantize: linears of units with matmul_dtype = "fp8" multiply in 8 bits, with one scale a tensor: the largest
+ * magnitude there is now (torchao calls it tensorwise, Transformer Engine current scaling). x and W become e4m3 beside
+ * their scales; the rule of matmul does the rest for gradients. Relies on: units, precision, qkv_fusion (which looks
+ * for products of parameters). Relied on by: autodiff (T_QUANTIZES). */
+#include "../ir/build.h"
+#include "../ir/policy.h"
+#include "../ir/training.h"
+#include "lower.h"
+#include "lowering.h"
+
+/* GRAIN: what fp8 kernels of GPUs ask of sizes. LEAST: a product with a narrower side, such as that of an adapter,
+ * takes no time, and would lose accuracy. */
+enum { GRAIN = 16, LEAST = 64 };
+
+typedef struct Copy Copy;
+struct Copy { /* a value in 8 bits, made before */
+    Op *made;
+    int region;
+    Copy *next;
+};
+
+typedef struct {
+    Graph *g;
+    Builder b;
+    int nvalues;
+    Value **amax; /* by Value.id, as are the copies */
+    Copy **copies;
+} Quantize;
+
+static const UnitPolicy *policy_of(const Op *op) {
+    const Module *unit = op->call < 0 ? NULL : lower_unit_module(op->module);
+    return unit ? unit->unit->policy : NULL;
+}
+
+static bool wide_enough(int64_t n) {
+    return n >= LEAST && n % GRAIN == 0;
+}
+
+/* The linears of an nn.MoE itself score tokens for experts: what they round changes where tokens go. */
+static bool routes(const Op *op) {
+    const Module *parent = op->module->parent;
+    return parent && parent->kind && !strcmp(parent->kind, "MoE");
+}
+
+/* The parameter that op multiplies x by, where it is one of x W, x Wᵀ that the unit wants in 8 bits; else NULL. */
+static const Param *weight_of(const Op *op) {
+    const UnitPolicy *policy = policy_of(op);
+    if (!policy || policy->matmul != MATMUL_FP8 || !op_is(op, T_PRODUCT) || routes(op)) return NULL;
+    const Value *x = OPERAND_OF(op, a), *w = OPERAND_OF(op, b);
+    const Param *p = value_root(w)->param;
+    bool linear = p && !p->is_buffer && w->dims == 2 && value_contiguous(w) && !INT_OF(op, trans_a);
+    bool known = dtype_float(x->dtype) && x->dtype != FP64 && dtype_size(x->dtype) > 1;
+    return linear && known && wide_enough(w->shape[0]) && wide_enough(w->shape[1]) ? p : NULL;
+}
+
+static Value *amax_of(Quantize *c, Value *v, const Op *user) {
+    Value **amax = &c->amax[v->id];
+    if (*amax) return *amax;
+    *amax = build_one(&c->b, OP_absmax, v);
+    lower_join_region((*amax)->def, value_root(v)->param ? NULL : user); /* of a parameter it is kept, not made again */
+    return *amax;
+}
+
+/* v in e4m3: as it lies, or turned; both: its transpose, too. */
+static const Op *copy_of(Quantize *c, Value *v, const Op *user, bool turn, bool both) {
+    Copy *k = c->copies[v->id];
+    while (k && (k->region != user->region || INT_OF(k->made, turn) != turn)) k = k->next;
+    if (!k) {
+        k = NEW(c->g->arena, Copy);
+        Op *made = BUILD(&c->b, quantize, .x = v, .amax = amax_of(c, v, user), .dtype = FP8_E4M3, .turn = turn);
+        lower_join_region(made, user);
+        *k = (Copy){made, user->region, c->copies[v->id]};
+        c->copies[v->id] = k;
+    }
+    if (both && !INT_OF(k->made, both)) {
+        INT_OF(k->made, both) = true;
+        op_info[k->made->kind].infer(c->g, k->made);
+    }
+    return k->made;
+}
+
+static void multiply_in_8_bits(Quantize *c, Op *op, bool trains) {
+    Value **x = &OPERAND_OF(op, a), **w = &OPERAND_OF(op, b);
+    build_for(&c->b, op, "q");
+    c->b.phase = op->phase;
+    const Op *a = copy_of(c, *x, op, false, trains);
+    const Op *b = copy_of(c, *w, op, !INT_OF(op, trans_b), false);
+    INT_OF(op, dtype) = 1 + (int64_t)RESULT_OF(op, y)->dtype;
+    INT_OF(op, trans_b) = true;
+    *x = RESULT_OF(a, y);
+    *w = RESULT_OF(b, y);
+    op_set(op, SLOT_OF(op, scale_a), RESULT_OF(a, scale));
+    op_set(op, SLOT_OF(op, scale_b), RESULT_OF(b, scale));
+    op_info[op->kind].infer(c->g, op);
+}
+
+/* The gradient of a weight sums over rows, so their number counts in the training program. */
+static void check_rows(const Op *op) {
+    const Value *x = OPERAND_OF(op, a);
+    int64_t rows = value_numel(x) / x->shape[x->dims - 1];
+    if (rows % GRAIN)
+        fail(op->src,
+             "%s: its unit multiplies in fp8 (matmul_dtype, at %s:%d), which takes rows in multiples of %d, and its "
+             "input has %lld; change the batch or the sequence, or leave matmul_dtype out",
+             op->module->path, policy_of(op)->src.file, policy_of(op)->src.line, GRAIN, (long long)rows);
+}
+
+/* A unit asks for fp8, and no product of the program is one that can have it. */
+static void check_any(const Graph *g) {
+    for (int i = 0; i < g->units.n; i++) {
+        const UnitPolicy *p = g->units.at[i]->policy;
+        if (p && p->matmul == MATMUL_FP8)
+            fail(setting_source(&p->settings, "matmul_dtype", p->src),
+                 "matmul_dtype = \"fp8\": no linear of its units can multiply in fp8: inputs and outputs must be "
+                 "multiples of %d, and at least %d; leave it out, or change the model's sizes",
+                 GRAIN, LEAST);
+    }
+}
+
+void lower_quantize(Graph *g, Program *p) {
+    Quantize c = {.g = g, .b = {.g = g, .p = p, .phase = FORWARD}, .nvalues = g->values.n};
+    c.amax = NEW_ARRAY(g->arena, Value *, c.nvalues + 1);
+    c.copies = NEW_ARRAY(g->arena, Copy *, c.nvalues + 1);
+    bool any = false;
+    Program old = *p;
+    memset(&p->ops, 0, sizeof p->ops);
+    for (int i = 0; i < old.ops.n; i++) {
+        Op *op = old.ops.at[i];
+        const Param *w = weight_of(op);
+        if (w && p == g->train) check_rows(op);
+        if (w) multiply_in_8_bits(&c, op, p == g->train && w->requires_grad);
+        any |= w != NULL;
+        push(&p->ops, g->arena, op);
+    }
+    if (!any && p == g->train) check_any(g);
+}
+
+/* GPUs before compute capability 8.9 have no such products; the CPU emulates them. */
+void lower_quantize_check(const Graph *g, const Device *d) {
+    for (int i = 0; i < g->units.n && d->flops[FP8_E4M3] <= 0; i++) {
+        const UnitPolicy *p = g->units.at[i]->policy;
+        if (p && p->matmul == MATMUL_FP8)
+            fail(setting_source(&p->settings, "matmul_dtype", p->src),
+                 "matmul_dtype = \"fp8\": %s has no products in fp8; leave it out (--set matmul=plain in shardc's "
+                 "models), "
+                 "or give another --device; the CPU target computes the same numbers",
+                 d->name);
+    }
+}

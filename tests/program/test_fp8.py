@@ -1,0 +1,253 @@
+"""mp_policy.matmul_dtype = "fp8": a linear's results and gradients beside sums of numbers that are rounded here, models beside PyTorch's (fp8.json), the
+same bits whatever the plan, what is refused.
+
+Relies on: harness.py, tests/golden/{fp8.json,signs.py}. Relied on by: run.py."""
+import array
+import bisect
+import json
+import math
+import os
+import re
+import sys
+
+from harness import ROOT, SHARDC, build, check, close, command, corpus, floats, must, planned, read_log, read_safetensors, relative, same_run, scratch, shared, steps, train, write_safetensors
+
+sys.path.append(os.path.join(ROOT, "tests", "golden"))
+from signs import hash_of, hashed, signed_sum  # noqa: E402
+
+ROWS, IN, OUT = 48, 80, 64
+# `turned`: the weight is [inputs, outputs], as GPT-2's. x and what the results are weighted by are given, so that all roundings are known.
+LINEAR = """local nn, optim = require "nn", require "optim"
+local o = nn.options { turned = false, precision = nn.choice("fp32", "bf16") }
+local model, linear = nn.module "Net", nn.module "Linear"
+linear.weight = nn.parameter(o.turned and { %(IN)d, %(OUT)d } or { %(OUT)d, %(IN)d })
+linear.bias = nn.parameter { %(OUT)d }
+function linear:forward(x)
+  if o.turned then return nn.addmm(self.bias, x, self.weight) end
+  return nn.linear(x, self.weight, self.bias)
+end
+model.x, model.linear = nn.parameter { %(ROWS)d, %(IN)d }, linear
+function model:forward() return self.linear(self.x) end
+nn.fully_shard(linear, { mp_policy = { param_dtype = o.precision, matmul_dtype = "fp8" } })
+nn.fully_shard(model)
+return nn.training {
+  model = model, batch = { c = nn.input("fp32", { %(ROWS)d, %(OUT)d }) },
+  loss = function(m, b) return (nn.cast(m(), "fp32") * b.c):sum() end,
+  optimizer = optim.SGD { lr = 0.1 },
+}
+""" % globals()
+
+
+# ── 8 bits, written down once more ─────────────────────────────────────────────────────────────────────────────────────
+def all_of(mantissa, bias, top):
+    """The numbers from 0 up to `top`, in order; the place of one says whether its last bit is 0."""
+    numbers = [m * 2.0 ** (1 - bias - mantissa) for m in range(2 ** mantissa)]
+    e = 1
+    while numbers[-1] < top:
+        numbers += [(2 ** mantissa + m) * 2.0 ** (e - bias - mantissa) for m in range(2 ** mantissa)]
+        e += 1
+    return [x for x in numbers if x <= top]
+
+
+E4M3, E5M2 = all_of(3, 7, 448), all_of(2, 15, 57344)
+
+
+def f32(x):
+    return array.array("f", [x])[0]
+
+
+def rounded(x, numbers):
+    k = bisect.bisect_left(numbers, abs(x))
+    if k == len(numbers):
+        return math.copysign(numbers[-1], x)
+    if k and (abs(x) - numbers[k - 1] < numbers[k] - abs(x) or (abs(x) - numbers[k - 1] == numbers[k] - abs(x) and k % 2)):
+        k -= 1
+    return math.copysign(numbers[k], x)
+
+
+def quantized(values, numbers):
+    """What the numbers stand for: each times the scale."""
+    amax, by = max(map(abs, values)), f32(numbers[-1] / max(map(abs, values)))
+    scale = f32(amax / numbers[-1])
+    return [rounded(f32(x * by), numbers) * scale for x in values]
+
+
+def bf16(x):
+    bits = int.from_bytes(array.array("f", [x]).tobytes(), "little")
+    return array.array("f", ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).to_bytes(4, "little"))[0]
+
+
+def times(a, b, rows, inner, columns, turn_a=False, turn_b=False):
+    """[rows, inner] times [inner, columns]; turned: it lies the other way."""
+    a = [[a[k * rows + r] if turn_a else a[r * inner + k] for k in range(inner)] for r in range(rows)]
+    b = [[b[c * inner + k] if turn_b else b[k * columns + c] for k in range(inner)] for c in range(columns)]
+    return [math.fsum(x * y for x, y in zip(r, c)) for r in a for c in b]
+
+
+def numbers_of(pattern, n, size):
+    return [f32(size * (hash_of(i, pattern) / 2 ** 31 - 1) ** 3) for i in range(n)]
+
+
+def blob(values):
+    return array.array("f", values).tobytes()
+
+
+def model():
+    return shared("fp8-linear", lambda folder: (os.makedirs(folder), open(os.path.join(folder, "linear.lua"), "w").write(LINEAR))) + "/linear.lua"
+
+
+def linear_agrees(precision, turned, world=1):
+    x, w, bias, c = (numbers_of(k, n, size) for k, (n, size) in enumerate([(ROWS * IN, 3), (IN * OUT, 0.5), (OUT, 1), (ROWS * OUT, 0.01)]))
+    folder = scratch("fp8-linear")
+    weights, grads, log = (os.path.join(folder, n) for n in ("w.safetensors", "g.safetensors", "log.jsonl"))
+    shape = [IN, OUT] if turned else [OUT, IN]
+    write_safetensors(weights, {"x": ("F32", [ROWS, IN], blob(x)), "linear.weight": ("F32", shape, blob(w)), "linear.bias": ("F32", [OUT], blob(bias))})
+    binary = build(model(), world=world, precision=precision, turned="true" if turned else "false")
+    train(binary, "--data", "-", "--weights", weights, "--steps", "1", "--log", log, "--dump", "*.grad", "--at-step", "1", "-o", grads, records=records(blob(c) * world))
+    got = {k: list(floats(t)) for k, t in read_safetensors(grads).items()}
+    narrow = (lambda v: [bf16(e) for e in v]) if precision == "bf16" else list
+    a, b, g = quantized(narrow(x), E4M3), quantized(narrow(w), E4M3), quantized(narrow(c), E5M2)
+    y = [s + bias_ for s, bias_ in zip(times(a, b, ROWS, IN, OUT, turn_b=not turned), narrow(bias) * ROWS)]
+    want = {"x.grad": times(g, b, ROWS, OUT, IN, turn_b=turned),
+            "linear.weight.grad": times(a, g, IN, ROWS, OUT, turn_a=True) if turned else times(g, a, OUT, ROWS, IN, turn_a=True),
+            "linear.bias.grad": times([1.0] * ROWS, narrow(c), 1, ROWS, OUT)}
+    loss = sum(v * e for v, e in zip(y, c))
+    size = math.sqrt(sum((v * e) ** 2 for v, e in zip(y, c)))
+    limit = 1e-6 if precision == "fp32" else 3e-3
+    found = steps(read_log(log))[0]["loss"]
+    check(abs(found - loss) <= limit * size, "loss %.9g, not %.9g" % (found, loss))
+    far = {k: relative(got[k], want[k]) for k in want}
+    exact = 1e-6 if precision == "fp32" else 3e-3
+    check(all(r <= (exact if k == "x.grad" or precision == "fp32" else 1e-6 if k == "linear.weight.grad" else exact) for k, r in far.items()), str(far))
+    return max(far.values())
+
+
+def test_a_linear():
+    """To the rounding of sums; of the bf16 that a unit computes in, a weight's gradient is still fp32."""
+    worst = {p: max(linear_agrees(p, turned) for turned in (False, True)) for p in ("fp32", "bf16")}
+    return ", ".join("%s %.1e" % x for x in worst.items())
+
+
+# ── models ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+def records(data):
+    """A file of these bytes, for `--data -`."""
+    path = os.path.join(scratch("fp8-records"), "records")
+    open(path, "wb").write(data)
+    return path
+
+
+def tokens_of(o):
+    rows = [[(7 * r + t * (3 + r)) % o["vocab"] for t in range(o["seq"] + 1)] for r in range(o["batch"])]
+    return array.array("i", [x for r in rows for x in r[:-1]]).tobytes() + array.array("i", [x for r in rows for x in r[1:]]).tobytes()
+
+
+def model_agrees(name, **more):
+    """Roundings amplify fp32's last digits: a number that lies between two of 8 bits goes to one or the other. So gradients agree to a hundredth of
+    what quantizing does to them or so; each tensor is held to a tenth."""
+    with open(os.path.join(ROOT, "tests", "golden", "fp8.json")) as f:
+        about = json.load(f)[name]
+    o, folder = about["options"], scratch("fp8-" + name)
+    weights, grads, log = (os.path.join(folder, n) for n in ("w.safetensors", "g.safetensors", "log.jsonl"))
+    binary = build("%s.lua" % name, matmul="fp8", **dict(o, **more))
+    start = os.path.join(folder, "start.safetensors")
+    train(binary, "--data", "-", "--steps", "1", "--export", start, records=records(tokens_of(o)))
+    shapes = {n: t[1] for n, t in read_safetensors(start).items()}
+    write_safetensors(weights, {n: ("F32", shapes[n], blob(hashed(i, math.prod(shapes[n]), n, len(shapes[n])))) for i, n in enumerate(about["order"]) if n in shapes})
+    train(binary, "--data", "-", "--weights", weights, "--steps", "1", "--log", log, "--dump", "*.grad", "--at-step", "1", "-o", grads, records=records(tokens_of(o)))
+    loss = steps(read_log(log))[0]["loss"]
+    check(abs(loss - about["loss"]) < 0.1 * abs(about["plain"] - about["loss"]), "loss %.7f, PyTorch %.7f, without fp8 %.7f" % (loss, about["loss"], about["plain"]))
+    worst, got = 0, read_safetensors(grads)
+    check({k[:-5] for k in got} == set(about["grads"]), "gradients of %s" % sorted(got))
+    for path, want in about["grads"].items():
+        g = floats(got[path + ".grad"])
+        off = max(abs(signed_sum(g, k) - s) for k, s in enumerate(want["sums"])) / want["norm"]
+        off = max(off, abs(math.sqrt(sum(v * v for v in g)) / want["norm"] - 1))
+        worst = max(worst, off / want["plain"])
+        check(off <= 0.1 * want["plain"], "%s: %.2g off, fp8 itself changes it by %.2g" % (path, off, want["plain"]))
+    return "loss %.7f, PyTorch %.7f, without fp8 %.7f; gradients within %.2f of what fp8 changes" % (loss, about["loss"], about["plain"], worst)
+
+
+def test_gpt2():
+    return model_agrees("gpt2")
+
+
+def test_llama3():
+    return model_agrees("llama3")
+
+
+SMALL = {"layers": 2, "dim": 128, "heads": 2, "vocab": 256, "batch": 2, "seq": 64, "matmul": "fp8", "precision": "bf16"}
+
+
+def trained(name, world=1, threads=None, **options):
+    folder = scratch("fp8-plan")
+    log, weights = os.path.join(folder, "log.jsonl"), os.path.join(folder, "w.safetensors")
+    binary = build("gpt2.lua", world=world, **dict(SMALL, **options))
+    train(binary, "--data", corpus(), "--steps", "4", "--lr", "1e-3", "--log", log, "--export", weights, *(["--threads", threads] if threads else []))
+    return read_log(log), read_safetensors(weights)
+
+
+def test_no_plan_changes_a_bit():
+    first = trained("one")
+    for what in dict(recompute="full"), dict(recompute="selective"), dict(offload="activations"), dict(offload="state", recompute="full"), dict(prefetch=0), dict(threads="1"):
+        same_run(first, trained("other", **what), str(what))
+    two = trained("two", world=2)
+    for what in dict(reshard="false"), dict(recompute="full", prefetch=2):
+        same_run(two, trained("other", world=2, **what), "two ranks, %s" % what)
+
+
+def test_saved_activations_have_8_bits():
+    """Of a linear's input the backward reads the transpose in 8 bits. When a forward of the block ends, the plan keeps no wider copy: the tensors made before
+    the first backward event and read after it, counted in the plan, are those of bf16 with these halved."""
+    def kept(matmul):
+        plan = planned("models/llama3.lua", 1, size="tiny", layers=2, dim=128, heads=2, kv_heads=2, ffn=512, vocab=256, batch=2, seq=256, precision="bf16", matmul=matmul)
+        events = next(p for p in plan["programs"] if p["name"] == "micro")["events"]
+        turn = next(i for i, e in enumerate(events) if e["phase"] == "backward")
+        made = {s for e in events[:turn] for s, _, _ in e["writes"]}
+        read = {s for e in events[turn:] for s, _, _ in e["reads"]}
+        return sum(plan["storages"][s]["size"] for s in made & read if plan["storages"][s]["class"] == "activations")
+    tokens, dim, ffn = 2 * 256, 128, 512
+    wide, narrow = kept("plain"), kept("fp8")
+    # Two norms' results and the gated product are in 8 bits instead of 16; of attention's output the 8 bits are kept besides.
+    saved = 2 * tokens * (2 * dim + ffn - dim)
+    check(abs(wide - narrow - saved) < 0.02 * saved, "%d B in bf16, %d in fp8: %d less, by hand %d" % (wide, narrow, wide - narrow, saved))
+    return "%.2f instead of %.2f MB" % (narrow / 1e6, wide / 1e6)
+
+
+def test_not_finite():
+    """--check-finite names the first tensor that has a NaN; without it the loss is one."""
+    folder = scratch("fp8-nan")
+    path = os.path.join(folder, "w.safetensors")
+    _, weights = trained("one")
+    kind, shape, data = weights["h.1.mlp.c_fc.weight"]
+    weights["h.1.mlp.c_fc.weight"] = (kind, shape, blob([math.nan]) + bytes(data)[4:])
+    write_safetensors(path, weights)
+    rc, out, err = command([build("gpt2.lua", **SMALL), "--data", corpus(), "--steps", "1", "--weights", path, "--check-finite", "--allow-nan"])
+    check(rc and re.search(r"h\.1\b.* gave NaN", err), "exit %d: %s%s" % (rc, out, err))
+    rc, out, err = command([build("gpt2.lua", **SMALL), "--data", corpus(), "--steps", "1", "--weights", path])
+    check(rc and "nan" in (out + err).lower(), "exit %d: %s%s" % (rc, out, err))
+
+
+# ── what is refused ────────────────────────────────────────────────────────────────────────────────────────────────────
+def refused(pattern, *args, model_file="models/gpt2.lua", **options):
+    sets = [x for k, v in options.items() for x in ("--set", "%s=%s" % (k, v))]
+    rc, _, err = command([SHARDC, "predict", model_file, *sets, *args])
+    check(rc == 1 and re.search(pattern, err), "exit %d: %s" % (rc, err))
+
+
+def test_refused():
+    small = dict(SMALL)
+    refused(r"gpt2\.lua:\d+: h\.0\.attn\.c_attn: .*fp8.*multiples of 16, and its input has 122; change the batch or the sequence", **dict(small, seq=61))
+    refused(r"gpt2\.lua:\d+: matmul_dtype = \"fp8\": no linear .* multiples of 16, and at least 64", **dict(small, dim=40))
+    refused(r"a100 has no products in fp8.*matmul", "--device", "a100", **small)
+    text = LINEAR.replace('matmul_dtype = "fp8"', 'matmul_dtype = "fp4"')
+    path = os.path.join(scratch("fp8-bad"), "bad.lua")
+    open(path, "w").write(text)
+    refused(r"bad\.lua:\d+: .*matmul_dtype = \"fp4\"; there are \"fp8\", and \"plain\"", model_file=path)
+
+
+def test_routers_stay_wide():
+    text = must([SHARDC, "inspect", os.path.join(ROOT, "models", "moe.lua"), "--set", "experts=64", "--set", "matmul=fp8", "--dump-after", "quantize"])
+    products = [l for l in text.splitlines() if " = matmul(" in l]
+    wide, narrow = ([l for l in products if ("scale_a" in l) == narrow] for narrow in (False, True))
+    check(any("mlp.gate " in l for l in wide) and any("o_proj" in l for l in narrow), "products of 32 bits: %s" % wide)
+    check(not any("mlp.gate " in l for l in narrow) and not any("o_proj" in l for l in wide), "routers in 8 bits")

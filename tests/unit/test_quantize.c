@@ -1,0 +1,101 @@
+/* The pass quantize: which products multiply in 8 bits, what is quantized once, what the backward makes anew.
+ * Relies on: lua_graph.h.
+ * Relied on by: make test. */
+#include "lua_graph.h"
+
+/* A gated MLP beside an attention's fused products is in models/; here one block of three linears. Arguments: what is
+ * said of the model after it is made, its policy for the block. */
+static const char MODEL[] =
+    "local nn, optim = require 'nn', require 'optim'\n"
+    "local block, m = nn.module 'Block', nn.module 'Net'\n"
+    "block.gate, block.up = nn.Linear(64, 128, { bias = false }), nn.Linear(64, 128, { bias = false })\n"
+    "block.down, block.narrow = nn.Linear(128, 64), nn.Linear(64, 16)\n"
+    "m.embed, m.block, m.head = nn.Embedding(32, 64), block, nn.Linear(64, 64)\n"
+    "%s\n"
+    "function block:forward(x)\n"
+    "  local y = self.down(nn.silu(self.gate(x)) * self.up(x))\n"
+    "  return y + self.narrow(x):sum(-1, true)\n"
+    "end\n"
+    "function m:forward(t) return self.head(self.block(self.embed(t))) end\n"
+    "nn.fully_shard(block, { mp_policy = { param_dtype = 'bf16', %s } })\n"
+    "nn.fully_shard(m, { mp_policy = { param_dtype = 'bf16' } })\n"
+    "return nn.training { model = m,\n"
+    "  batch = { tokens = nn.input('int32', { 2, 8 }), targets = nn.input('int32', { 2, 8 }) },\n"
+    "  loss = function(m, b) return nn.cross_entropy(m(b.tokens), b.targets) end,\n"
+    "  optimizer = optim.AdamW {} }\n";
+
+static const char *text(const char *more, const char *policy) {
+    static char all[4096];
+    snprintf(all, sizeof all, MODEL, more, policy);
+    return all;
+}
+
+static int products(const Program *p, Phase phase, bool narrow) {
+    int n = 0;
+    for (int i = 0; i < p->ops.n; i++) {
+        const Op *op = p->ops.at[i];
+        n += op->kind == OP_matmul && op->phase == phase && (op->matmul.scale_a != NULL) == narrow;
+    }
+    return n;
+}
+
+static int quantized(const Program *p, Phase phase, Dtype d, bool both) {
+    int n = 0;
+    for (int i = 0; i < p->ops.n; i++) {
+        const Op *op = p->ops.at[i];
+        n += op->kind == OP_quantize && op->phase == phase && op->quantize.y->dtype == d && op->quantize.both == both;
+    }
+    return n;
+}
+
+Test(quantize, linears_of_the_unit_that_are_wide_enough) {
+    const Program *p = program(lowered(text("", "matmul_dtype = 'fp8'"), 1), "micro");
+    cr_expect_eq(products(p, FORWARD, true), 3);
+    cr_expect_eq(products(p, FORWARD, false), 2, "the narrow linear, and the head of another unit");
+    cr_expect_eq(products(p, BACKWARD, true), 6);
+    cr_expect_eq(quantized(p, FORWARD, FP8_E4M3, true), 2, "the input of gate and up once, that of down");
+    cr_expect_eq(quantized(p, FORWARD, FP8_E4M3, false), 3, "weights");
+    cr_expect_eq(quantized(p, BACKWARD, FP8_E5M2, true), 3, "gradients");
+    cr_expect_eq(quantized(p, BACKWARD, FP8_E4M3, false), 3, "weights once more");
+    for (int i = 0; i < p->ops.n; i++) {
+        const Op *op = p->ops.at[i];
+        if (op->kind != OP_matmul || !op->matmul.scale_a) continue;
+        cr_expect(!op->matmul.trans_a && op->matmul.trans_b, "%s is not along its inner dimension", op->id);
+        cr_expect(op->matmul.y->dtype == FP32 || op->matmul.y->dtype == BF16, "%s", op->id);
+    }
+}
+
+Test(quantize, without_the_option_nothing) {
+    const Program *p = program(lowered(text("", "reduce_dtype = 'fp32'"), 1), "micro");
+    cr_expect_eq(count(p, OP_quantize, NULL) + count(p, OP_absmax, NULL), 0);
+}
+
+Test(quantize, eval_turns_nothing) {
+    const Program *p = program(lowered(text("", "matmul_dtype = 'fp8'"), 1), "eval");
+    cr_expect_eq(products(p, FORWARD, true), 3);
+    cr_expect_eq(quantized(p, FORWARD, FP8_E4M3, true), 0);
+}
+
+Test(quantize, a_frozen_weight_has_no_turned_operands) {
+    const Program *p = program(lowered(text("nn.freeze(block.down)", "matmul_dtype = 'fp8'"), 1), "micro");
+    cr_expect_eq(quantized(p, FORWARD, FP8_E4M3, true), 1);
+    cr_expect_eq(quantized(p, BACKWARD, FP8_E5M2, true), 2);
+    cr_expect_eq(products(p, BACKWARD, true), 5);
+}
+
+Test(quantize, recomputed_blocks_keep_the_magnitudes_of_weights) {
+    const char *again = "nn.checkpoint_wrapper(block)";
+    const Program *p = program(lowered(text(again, "matmul_dtype = 'fp8'"), 2), "micro");
+    int weights = 0;
+    for (int i = 0; i < p->ops.n; i++) {
+        const Op *op = p->ops.at[i];
+        if (op->kind == OP_absmax && op->phase == RECOMPUTE)
+            cr_expect_null(op->absmax.x->param, "%s: of a parameter", op->id);
+        weights += op->kind == OP_absmax && op->phase == FORWARD && !op->region;
+    }
+    cr_expect_eq(weights, 3);
+}
+
+Test(quantize, a_plan_of_it_is_sound) {
+    for (int world = 1; world <= 2; world++) expect_sound(lowered(text("", "matmul_dtype = 'fp8'"), world));
+}
