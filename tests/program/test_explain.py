@@ -159,7 +159,7 @@ def test_passes_say_what_they_changed():
             at = next(i for i, line in enumerate(lines) if line.startswith("pass "))
             lines = lines[at + 1:]
             names = [line.split()[0] for line in lines]
-            wanted = ["trace", "precision", "inputs", "qkv_fusion", "epilogue_fusion", "autodiff", "chunks", "epilogue_fusion", "rematerialize", "concat_in_place", "fuse", "recompute", "shard", "offload", "order", "place", "sync", "simulate"]
+            wanted = ["trace", "precision", "inputs", "qkv_fusion", "epilogue_fusion", "quantize", "autodiff", "chunks", "epilogue_fusion", "rematerialize", "concat_in_place", "fuse", "recompute", "shard", "offload", "order", "place", "sync", "simulate"]
             check(names == wanted, "passes %s" % names)
             events = lambda line: [int(x) for x in re.match(r"\S+ +(?:(\d+) -> )?(\d+)", line).groups() if x]
             at = 0  # each row begins with what the one before ended with
