@@ -9,7 +9,8 @@
 
 namespace {
 
-/* Runs of W elements, U of them at once. */
+/* Runs of W elements, U of them at once. From the end on: the kernel before has written that last, so it is still in the
+ * cache; and what is read last here, the beginning, is what the next kernel reads first. */
 template <class E, int W>
 __global__ void __launch_bounds__(BLOCK) amax_part(const typename E::type *x, int64_t n, float *y) {
     enum { U = 4 };
@@ -18,8 +19,9 @@ __global__ void __launch_bounds__(BLOCK) amax_part(const typename E::type *x, in
         raw<E, W> run[U];
 #pragma unroll
         for (int u = 0; u < U; u++) {
-            if ((i + u * BLOCK) * W < n)
-                run[u].load(x + (i + u * BLOCK) * W);
+            int64_t at = n - (i + u * BLOCK + 1) * W;
+            if (at >= 0)
+                run[u].load(x + at);
             else
                 run[u].clear();
         }
