@@ -299,9 +299,9 @@ def lines(path, number):
                 if not line.strip():
                     continue
                 try:
-                    found = json.loads(line)
+                    found = json.loads(line.rstrip())
                 except ValueError as e:
-                    raise Refused("%s. JSON lines have an object a line" % e, number, n) from None
+                    raise Refused("%s. JSON lines have an object a line" % str(e).replace("line 1 column", "column"), number, n) from None
                 if not isinstance(found, dict):
                     raise Refused("it is no JSON object", number, n)
                 yield n, found
