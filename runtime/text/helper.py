@@ -267,8 +267,8 @@ class Chat:
         if isinstance(line.get("prompt"), list) and "completion" in line:
             prompt = messages_of(line["prompt"], "prompt")
             return self.conversation(prompt + said(line["completion"], "assistant"), line.get("tools"), len(prompt))
-        raise Refused('it has neither "messages" nor a prompt and its answer ("prompt" and "completion", "question" and "answer", "instruction" and "output"), but %s'
-                      % (", ".join('"%s"' % k for k in list(line)[:8]) or "nothing"))
+        raise Refused('it has neither "messages" nor a prompt and its answer ("prompt" and "completion", "question" and "answer", "instruction" and "output"), but %s%s'
+                      % (", ".join('"%s"' % k for k in list(line)[:8]) or "nothing", "; --pairs in place of --chat reads answers that were compared" if "chosen" in line and "rejected" in line else ""))
 
     def answers(self, line):
         """Tokens of the chosen and of the rejected answer, each behind the prompt; what comes before the answers is no target."""
