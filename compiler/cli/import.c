@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { CONFIG_MOST = 1 << 20, DEEPEST = 8, LINE = 110 };
+enum { CONFIG_MOST = 1 << 20, DEEPEST = 8, LINE = 110, SEQ = 4096 };
 
 /* ── values, as Lua writes them ──────────────────────────────────────────────────────────────────────────────────────
  */
@@ -198,6 +198,10 @@ int command_import(Arena *a, const Options *o) {
         fail((Source){path, line}, "no JSON object: give the config.json of a Hugging Face model");
     }
     const char *type = model_type_of(a, root, path, models);
+    const cJSON *positions = cJSON_GetObjectItemCaseSensitive(root, "max_position_embeddings");
+    int longest = SEQ; /* of a row in the commands that are printed: not beyond the positions of the model */
+    if (cJSON_IsNumber(positions) && positions->valuedouble >= 1 && positions->valuedouble < SEQ)
+        longest = positions->valueint;
     Str fields = {.arena = a}, s = {.arena = a};
     Writer w = {&fields, path, false};
     for (const cJSON *v = root->child; v; v = v->next) {
@@ -244,8 +248,8 @@ int command_import(Arena *a, const Options *o) {
     /* The file of the whole model holds more than its text model. */
     const char *partial = strcmp(type, "llama4") ? "" : " --weights-partial";
     bool arrays = reads_arrays(p->graph);
-    const char *plan =
-        arena_printf(a, "--set precision=bf16%s --world 8 --device h200", arrays ? "" : " --set seq=4096");
+    const char *seq = arrays ? "" : arena_printf(a, " --set seq=%d", longest);
+    const char *plan = arena_printf(a, "--set precision=bf16%s --world 8 --device h200", seq);
     printf("shardc predict %s %s\n", out, plan);
     printf("shardc build %s %s && build/%s/%s --weights %s%s --data %s --steps 1000\n", out, plan, name, name, folder,
            partial, arrays ? "train.safetensors" : "'train*.bin'");

@@ -32,8 +32,8 @@ static void check_options(const Options *o) {
         fail_usage("--keep %s: it holds a choice of policies, and none are chosen; give --budget too", o->keep.at[0]);
     if (o->price > 0 && !(o->tokens > 0)) fail_usage("--price is that of training on --tokens N: give both");
     if (o->tokens > 0 && (several || cli_as_json(o)))
-        fail_usage("--tokens adds a line to the text of one prediction: leave out %s",
-                   several ? several : "--format json");
+        fail_usage("--tokens adds a line to the text of one prediction: leave out %s%s",
+                   several ? several : "--format json", several ? ", and ask for each point alone" : "");
     if (cli_as_json(o) && o->explain) fail_usage("--explain adds a table to the text: leave out --format json");
     if (cli_as_json(o) && (o->at || o->by))
         fail_usage("--format json holds the peak and all events: leave out --at and --by");

@@ -284,11 +284,13 @@ static void lose(int i) {
     close(nodes.fd[i]);
     nodes.fd[i] = -1;
     if (!n) return;
+    char more[32] = " is";
+    if (n > 1) snprintf(more, sizeof more, " and %d more are", n - 1);
     if (sc_job_speaks())
         fprintf(stderr,
-                "shardc: the connection to %s has ended (machine, network, or its process): rank %d and %d more are "
-                "lost; the other ranks are stopped\n",
-                first() ? "a machine" : "rank 0's machine", example, n - 1);
+                "shardc: the connection to %s has ended (machine, network, or its process): rank %d%s lost; the other "
+                "ranks are stopped\n",
+                first() ? "a machine" : "rank 0's machine", example, more);
     end(i, 3);
 }
 

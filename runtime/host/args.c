@@ -452,7 +452,9 @@ static void check_usage(const Parse *p) {
     if (o->tokenizer && o->sample_ids >= 0)
         die_usage("--sample-format: --tokenizer prints text; leave one of them out");
     if (o->export_dtype == EXPORT_LOADED && !o->weights.n)
-        die_usage("--export-dtype loaded: no weights are loaded here; give --weights FILE..., or a dtype");
+        die_usage("--export-dtype loaded: no weights are loaded here%s",
+                  o->resume ? ", because --resume restores them from the state; name the dtype, such as bf16"
+                            : "; give --weights FILE..., or a dtype");
     if (o->shard_size && o->export_adapters)
         die_usage("--export-shard-size: peft reads adapters from one file; leave it or --export-adapters out");
     if (o->shard_size && o->export_path[strlen(o->export_path) - 1] != '/')

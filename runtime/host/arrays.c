@@ -147,16 +147,25 @@ static int input_named(const sc_build *b, const char *name) {
     return -1;
 }
 
-/* Arrays that no input is named after are left out: files carry more than one model reads. */
+/* Arrays that no input is named after are left out: files carry more than one model reads. What attention needs may be
+ * among them (documents), so it is told, of the first file. */
+static void leave_out(const char *path, const char *name) {
+    note("%s: '%s' is left out: no input of the model has this name", path, name);
+}
+
 static void add_npz(const Opening *o, int fd, const char *path, uint64_t size) {
     NpzMember *members;
     char why[NPZ_ERROR];
     int n = npz_members(fd, size, &members, why);
+    bool tells = !o->set->n;
     if (n < 0) die("%s: %s", path, why);
     for (int i = 0; i < n; i++) {
         int input = input_named(o->b, members[i].name);
         char *what = need_text("'%s'", members[i].name);
-        if (input >= 0) add_npy(o, fd, path, what, input, members[i].at, members[i].size);
+        if (input >= 0)
+            add_npy(o, fd, path, what, input, members[i].at, members[i].size);
+        else if (tells)
+            leave_out(path, members[i].name);
         free(what);
     }
     npz_free(members, n);
@@ -172,11 +181,15 @@ static void add_safetensors(const Opening *o, const char *path) {
                  {"U16", 'u', 2}, {"U8", 'u', 1},  {"BOOL", 'b', 1}};
     StFile st;
     char why[ST_ERROR];
+    bool tells = !o->set->n;
     if (!st_open(&st, path, why)) die("%s: %s", path, why);
     for (const StTensor *t = st.tensors; t < st.tensors + st.n; t++) {
         size_t k = 0;
         int input = input_named(o->b, t->name);
-        if (input < 0) continue;
+        if (input < 0) {
+            if (tells) leave_out(path, t->name);
+            continue;
+        }
         while (k < sizeof known / sizeof *known && strcmp(known[k].dtype, t->dtype)) k++;
         if (k == sizeof known / sizeof *known)
             die("%s: '%s' is %s, which is not read as data: save it as integers or floats", path, t->name, t->dtype);

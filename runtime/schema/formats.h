@@ -107,8 +107,8 @@ static const sc_format sc_formats[] = {
     {SC_FOREIGN, "a picture (PNG)", "give files of tokens, or texts for `shardc data`", 0, 8, "\x89PNG\r\n\x1a\n", NULL},
 };
 static const sc_format sc_format_utf16 = {SC_FOREIGN, "text in UTF-16", "convert it with iconv -f UTF-16 -t UTF-8", 0, 0, NULL, NULL};
-static const sc_format sc_format_text = {SC_TEXT, "text", "`shardc data FILE -o train.bin` makes tokens of it, a byte each", 0, 0, NULL, NULL};
-static const sc_format sc_format_json = {SC_JSON, "JSON", "`shardc data FILE -o train.bin` makes tokens of the texts of JSON lines, a byte each", 0, 0, NULL, NULL};
+static const sc_format sc_format_text = {SC_TEXT, "text", "`shardc data FILE -o train.bin` makes tokens of it, a byte each, or with --tokenizer DIR a model's", 0, 0, NULL, NULL};
+static const sc_format sc_format_json = {SC_JSON, "JSON", "`shardc data FILE -o train.bin` makes tokens of the texts of JSON lines, a byte each, or with --tokenizer DIR a model's", 0, 0, NULL, NULL};
 /* clang-format on */
 
 /* Bytes of the character of UTF-8 at p; 0: it is none; more than n: cut off there. */

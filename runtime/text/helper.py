@@ -267,8 +267,8 @@ class Chat:
         if isinstance(line.get("prompt"), list) and "completion" in line:
             prompt = messages_of(line["prompt"], "prompt")
             return self.conversation(prompt + said(line["completion"], "assistant"), line.get("tools"), len(prompt))
-        raise Refused('it has neither "messages" nor a prompt and its answer ("prompt" and "completion", "question" and "answer", "instruction" and "output"), but %s'
-                      % (", ".join('"%s"' % k for k in list(line)[:8]) or "nothing"))
+        raise Refused('it has neither "messages" nor a prompt and its answer ("prompt" and "completion", "question" and "answer", "instruction" and "output"), but %s%s'
+                      % (", ".join('"%s"' % k for k in list(line)[:8]) or "nothing", "; --pairs in place of --chat reads answers that were compared" if "chosen" in line and "rejected" in line else ""))
 
     def answers(self, line):
         """Tokens of the chosen and of the rejected answer, each behind the prompt; what comes before the answers is no target."""
@@ -299,9 +299,9 @@ def lines(path, number):
                 if not line.strip():
                     continue
                 try:
-                    found = json.loads(line)
+                    found = json.loads(line.rstrip())
                 except ValueError as e:
-                    raise Refused("%s. JSON lines have an object a line" % e, number, n) from None
+                    raise Refused("%s. JSON lines have an object a line" % str(e).replace("line 1 column", "column"), number, n) from None
                 if not isinstance(found, dict):
                     raise Refused("it is no JSON object", number, n)
                 yield n, found

@@ -81,6 +81,9 @@ def test_every_form_gives_the_bits_of_token_files():
         check(got == want, "%s: losses %s, not %s" % (name, got, want))
         check([json.loads(line)["val_loss"] for line in open(here(name + ".jsonl")) if "val_loss" in line] == val, name + ": val_loss")
         check("%d samples; an epoch is" % n in said.replace(",", "") and "the first 24 of %d samples" % n in said.replace(",", ""), said)
+    for file, name in ("both.npz", "other.npy"), ("both.safetensors", "names"):
+        _, _, err = command([binary, "--data", here(file), here(file), "--steps", "0"])
+        check(err.count("'%s' is left out: no input of the model has this name" % name.removesuffix(".npy")) == 1, err)
     log = here("piped.jsonl")
     with open(here("records"), "wb") as f: # two steps of 16 samples, in an order of its own
         for rows in tokens[:16], targets[:16], tokens[16:32], targets[16:32]:

@@ -45,7 +45,7 @@ CASES = [
     (["predict", MLP, "--tokens", "0"], 2, "--tokens 0: a number above 0 is wanted"),
     (["predict", MLP, "--price", "2"], 2, "--price is that of training on --tokens N: give both"),
     (["predict", MLP, "--tokens", "1e9", "--format", "json"], 2, "--tokens adds a line to the text of one prediction: leave out --format json"),
-    (["predict", MLP, "--tokens", "1e9", "--sweep", "dim=8,16"], 2, "leave out --sweep"),
+    (["predict", MLP, "--tokens", "1e9", "--sweep", "dim=8,16"], 2, "leave out --sweep, and ask for each point alone"),
     (["predict", MLP, "--world", "99999999999999999999"], 2, "--world 99999999999999999999: a whole number"),
     (["predict", MLP, "--world", "4", "--nodes", "3"], 2, "--nodes 3 does not divide --world 4"),
     (["predict", MLP, "--world", "24", "--nodes", "2", "--device", "h200"], 2, "--nodes 2 --world 24: 12 ranks a node, where h200 has at most 8; give --nodes 3 or leave it out"),

@@ -115,11 +115,11 @@ def go(binary, data, first, steps, folder, *args):
 
 def whole_way():
     folder = scratch("whole_way")
-    hf = folder_of(folder, model_type="llama", torch_dtype="float32", tie_word_embeddings=True)
+    hf = folder_of(folder, model_type="llama", torch_dtype="float32", tie_word_embeddings=True, max_position_embeddings=64)
     with open(os.path.join(hf, "tokenizer.json"), "w") as f:
         f.write('{"a": "tokenizer"}')
     lua, data = os.path.join(folder, "m.lua"), records(os.path.join(folder, "records"), 6)
-    must([SHARDC, "import", hf, "-o", lua])
+    check("--set seq=64 --world 8" in must([SHARDC, "import", hf, "-o", lua]), "the row is longer than the model's positions")
     paths = {}
     for name, options in (("plain", []), ("lora", ["--set", "lora=3", "--set", "lora_alpha=5", "--set", "lora_match=*_proj"])):
         paths[name] = os.path.join(folder, name)

@@ -237,9 +237,10 @@ def test_what_data_refuses():
         check(rc == code and want in err and not os.path.exists(out), "wanted %s: exit %d, %s%s" % (want, rc, said, err))
     chat_of = ("--chat", "--tokenizer", tokenizer)
     good = [{"prompt": "Q", "completion": "A"}]
-    refused("x.jsonl:2: Expecting", '{"prompt": "Q", "completion": "A"}\n{"prompt"\n', *chat_of)
+    refused("x.jsonl:2: Expecting ':' delimiter: column 10 (char 9). JSON lines", '{"prompt": "Q", "completion": "A"}\n{"prompt"\n', *chat_of)
     refused("x.jsonl:3: it is no JSON object", '{"prompt": "Q", "completion": "A"}\n\n[1]\n', *chat_of)
     refused('x.jsonl:2: it has neither "messages" nor a prompt and its answer', good + [{"text": "a"}], *chat_of)
+    refused('but "chosen", "rejected"; --pairs in place of --chat reads answers', [{"chosen": "a", "rejected": "b"}], *chat_of)
     refused('x.jsonl:1: "messages" must be a list of messages', [{"messages": "hi"}], *chat_of)
     refused('x.jsonl:1: a message of "messages" has no "role"', [{"messages": [{"content": "hi"}]}], *chat_of)
     refused("holds U+FDD0 or U+FDD1", [{"messages": [turn("user", "\ufdd0")]}], *chat_of)

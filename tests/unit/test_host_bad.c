@@ -225,7 +225,9 @@ static const Case cases[] = {
     {1, "--data .", ".: it is a folder, not a file; quote a pattern"},
     {1, "--data /dev/null", "not a regular file"},
     {1, "--data empty", "empty: an empty file"},
-    {1, "--data text.bin", "text.bin: it is text, and not tokens: `shardc data FILE -o train.bin` makes tokens of it"},
+    {1, "--data text.bin",
+     "text.bin: it is text, and not tokens: `shardc data FILE -o train.bin` makes tokens of it, a byte each, "
+     "or with --tokenizer DIR a model's"},
     {1, "--data text.bin --data-dtype uint16", "text.bin: it is text, and not tokens"},
     {1, "--data a.bin --val-data text.bin", "text.bin: it is text, and not tokens"},
     {1, "--data raw", "raw: not an llm.c token file (it begins with 65537, not 20240520 or 20240801)"},

@@ -374,6 +374,10 @@ Test(host_weights, exported_dtypes) {
     for (int i = 0; i < 4; i++) cr_assert_eq(half[i], 0x7b53, "%x", half[i]); /* 60000, the nearest of 59968 + 32n */
     cr_assert_eq(run((How){2}, "--data a.bin --export x --export-dtype loaded"), 2);
     ONE_LINE("--export-dtype loaded: no weights are loaded here; give --weights FILE..., or a dtype");
+    cr_assert_eq(run((How){2}, "--resume s --export x --export-dtype loaded"), 2);
+    ONE_LINE(
+        "--export-dtype loaded: no weights are loaded here, because --resume restores them from the state; name the "
+        "dtype, such as bf16");
     cr_assert_eq(run((How){2}, "--export x --export-dtype int8"), 2);
     cr_assert(strstr(err, "--export-dtype wants fp32, bf16, fp16 or loaded, not 'int8'"), "%s", err);
 }
