@@ -28,7 +28,8 @@ end
 function training.with_experts() return training.options { expert = 1, balance = 0.0 } end
 
 -- Makes units of the model's layers, of `others` and of the model itself, with adapters and recomputation as the options say.
-function training.units(model, layers, others, o, mesh)
+-- frozen: a decoder beside it that is not trained, or nil.
+function training.units(model, layers, others, o, mesh, frozen)
   if o.lora > 0 then
     nn.lora(model, {
       rank = o.lora, alpha = o.lora_alpha, match = { o.lora_match }, dora = o.dora,
@@ -53,6 +54,10 @@ function training.units(model, layers, others, o, mesh)
     nn.fully_shard(block, policy)
   end
   for _, module in ipairs(others) do nn.fully_shard(module, policy) end
+  if frozen then
+    for _, block in ipairs(frozen.model.layers) do nn.fully_shard(block, policy) end
+    nn.fully_shard(frozen, policy)
+  end
   policy.reshard_after_forward = nil                       -- the root stays gathered, as in PyTorch
   nn.fully_shard(model, policy)
 end
@@ -77,12 +82,14 @@ function training.finish(o, t, elementwise)
 end
 
 -- DPO (arXiv 2305.18290) of the answers in ids and targets, int32 [batch,2,seq], of which the first is the preferred one.
--- The reference is the model without its adapters.
+-- The reference is m.reference, or the model without its adapters.
 local function preference(m, ids, targets, beta)
   local batch, seq = ids:size(0), ids:size(2)
   ids, targets = ids:reshape(2 * batch, seq), targets:reshape(2 * batch, seq)
-  local function log_p() return nn.log_probs((m(ids)), targets):sum(-1) end
-  local apart = (log_p() - nn.without_lora(log_p)):reshape(batch, 2)
+  local function log_p(decoder) return nn.log_probs((decoder(ids)), targets):sum(-1) end
+  local policy = log_p(m)
+  local reference = m.reference and log_p(m.reference) or nn.without_lora(function() return log_p(m) end)
+  local apart = (policy - reference):reshape(batch, 2)
   local margin = (apart:slice(1, 0, 1) - apart:slice(1, 1, 2)) * beta
   nn.log_metric("margin", margin:mean())
   nn.log_metric("accuracy", nn.cast(nn.gt(margin, 0), "fp32"):mean())
@@ -100,13 +107,18 @@ local function inputs(o)
   }
 end
 
+-- The reference of DPO beside all of the trained model: it drops out nothing and is kept as the precision says.
+local function frozen_copy(part, c, o)
+  local own = {}
+  for name, value in pairs(c) do own[name] = value end
+  own.dropout, own.attention_dropout = 0, 0
+  return nn.frozen_copy(decoder(own), part, { dtype = o.precision ~= "fp32" and o.precision or nil })
+end
+
 -- The training of the decoder that c describes (decoder.lua).
 function training.of(c, o)
   c.dropout, c.attention_dropout = o.dropout, (c.attention_dropout or 0) > 0 and c.attention_dropout or o.dropout
   local part = decoder(c)
-  if o.data == "pairs" and o.lora == 0 then
-    error("data=pairs compares the model with itself without its adapters: add --set lora=16, for example", 0)
-  end
   local head, model = part.lm_head, part
   if c.within then                                         -- a part of a larger model, whose files name it so
     model = nn.module(c.name)
@@ -114,7 +126,8 @@ function training.of(c, o)
     function model:forward(...) return part(...) end
     function model:hidden(...) return part:hidden(...) end
   end
-  training.units(model, part.model.layers, c.tied and {} or { part.model.embed_tokens, head }, o, c.experts and nn.mesh { expert = o.expert } or nil)
+  model.reference = o.data == "pairs" and o.lora == 0 and frozen_copy(part, c, o) or false
+  training.units(model, part.model.layers, c.tied and {} or { part.model.embed_tokens, head }, o, c.experts and nn.mesh { expert = o.expert } or nil, model.reference)
   return training.finish(o, {
     model = model,
     batch = inputs(o),
