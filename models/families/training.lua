@@ -25,7 +25,11 @@ end
 
 -- Options of a family with experts, beside those above: how many ranks they are spread over, and the share of the loss that
 -- spreads tokens evenly (transformers adds it where output_router_logits is set).
-function training.with_experts() return training.options { expert = 1, balance = 0.0 } end
+function training.with_experts(own)
+  local o = { expert = 1, balance = 0.0 }
+  for name, value in pairs(own or {}) do o[name] = value end
+  return training.options(o)
+end
 
 -- Makes units of the model's layers, of `others` and of the model itself, with adapters and recomputation as the options say.
 -- frozen: a decoder beside it that is not trained, or nil.
@@ -115,6 +119,24 @@ local function frozen_copy(part, c, o)
   return nn.frozen_copy(decoder(own), part, { dtype = o.precision ~= "fp32" and o.precision or nil })
 end
 
+-- The loss of multi-token prediction: that of tokens so many further on, averaged over the modules, each of which reads what
+-- the one before it made, the first what the head reads. A target in another document, or behind the row, does not count.
+-- loss(x, targets). Also the sum of their balance losses.
+local function further(c, part, x, b, documents, loss)
+  local seq, sum, balance = b.tokens:size(1), nil, nil
+  for k = 1, c.predictors do
+    local layer, one = part.model.layers[c.layers + k], nil
+    local kept = nn.lt(nn.arange(seq), seq - k):reshape(1, seq)
+    if documents then kept = nn.logical_and(kept, nn.eq(nn.roll(documents, -k, 1), documents)) end
+    x, one = layer(x, part.model.embed_tokens(nn.roll(b.tokens, -k, 1)), documents)
+    local here = loss(layer.shared_head.norm(x), nn.where(kept, nn.roll(b.targets, -k, 1), -100))
+    sum, balance = sum and sum + here or here, balance and one and balance + one or one
+  end
+  sum = sum / c.predictors
+  nn.log_metric("mtp", sum)
+  return sum, balance
+end
+
 -- The training of the decoder that c describes (decoder.lua).
 function training.of(c, o)
   c.dropout, c.attention_dropout = o.dropout, (c.attention_dropout or 0) > 0 and c.attention_dropout or o.dropout
@@ -132,17 +154,19 @@ function training.of(c, o)
     model = model,
     batch = inputs(o),
     loss = function(m, b)
-      local loss, x, balance
       if o.data == "pairs" then return preference(m, b.ids, b.targets, o.beta) end
-      local documents = o.data == "chat" and b.documents or nil
-      if o.head == "chunks" then
-        x, balance = m:hidden(b.tokens, documents)
-        loss = nn.linear_cross_entropy(x, head.weight, b.targets, { softcap = c.logits_softcap })
-      else
-        x, balance = m(b.tokens, documents)
-        loss = nn.cross_entropy(x, b.targets)
+      local documents, layers = o.data == "chat" and b.documents or nil, c.layers
+      local function loss_of(x, targets)
+        if o.head == "chunks" then return nn.linear_cross_entropy(x, head.weight, targets, { softcap = c.logits_softcap }) end
+        return nn.cross_entropy(part:logits(x), targets)
       end
-      return c.experts and o.balance > 0 and loss + balance * (o.balance / c.layers) or loss
+      local x, balance = m:hidden(b.tokens, documents)
+      local loss = loss_of(x, b.targets)
+      if c.predictors and nn.training_mode() then
+        local more, one = further(c, part, x, b, documents, loss_of)
+        loss, balance, layers = loss + more * o.mtp, balance and one and balance + one, layers + c.predictors
+      end
+      return c.experts and o.balance > 0 and loss + balance * (o.balance / layers) or loss
     end,
     sample = {
       inputs = { tokens = nn.input("int32", { 1, o.seq }, { from = "tokens" }) },
