@@ -32,8 +32,7 @@ function training.with_experts(own)
 end
 
 -- Makes units of the model's layers, of `others` and of the model itself, with adapters and recomputation as the options say.
--- frozen: a decoder beside it that is not trained, or nil.
-function training.units(model, layers, others, o, mesh, frozen)
+function training.units(model, layers, others, o, mesh)
   if o.lora > 0 then
     nn.lora(model, {
       rank = o.lora, alpha = o.lora_alpha, match = { o.lora_match }, dora = o.dora,
@@ -58,10 +57,6 @@ function training.units(model, layers, others, o, mesh, frozen)
     nn.fully_shard(block, policy)
   end
   for _, module in ipairs(others) do nn.fully_shard(module, policy) end
-  if frozen then
-    for _, block in ipairs(frozen.model.layers) do nn.fully_shard(block, policy) end
-    nn.fully_shard(frozen, policy)
-  end
   policy.reshard_after_forward = nil                       -- the root stays gathered, as in PyTorch
   nn.fully_shard(model, policy)
 end
@@ -149,7 +144,14 @@ function training.of(c, o)
     function model:hidden(...) return part:hidden(...) end
   end
   model.reference = o.data == "pairs" and o.lora == 0 and frozen_copy(part, c, o) or false
-  training.units(model, part.model.layers, c.tied and {} or { part.model.embed_tokens, head }, o, c.experts and nn.mesh { expert = o.expert } or nil, model.reference)
+  local function units_of(x) return c.tied and {} or { x.model.embed_tokens, x.lm_head } end
+  local others, reference = units_of(part), model.reference
+  if reference then
+    for _, list in ipairs { units_of(reference), reference.model.layers, { reference } } do
+      for _, module in ipairs(list) do others[#others + 1] = module end
+    end
+  end
+  training.units(model, part.model.layers, others, o, c.experts and nn.mesh { expert = o.expert } or nil)
   return training.finish(o, {
     model = model,
     batch = inputs(o),
