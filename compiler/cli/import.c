@@ -218,6 +218,8 @@ int command_import(Arena *a, const Options *o) {
         }
         str_addf(&fields, " = %s,\n", one.s);
     }
+    const cJSON *predictors = cJSON_GetObjectItemCaseSensitive(root, "num_nextn_predict_layers");
+    int more = !strcmp(type, "deepseek_v3") && cJSON_IsNumber(predictors) ? predictors->valueint : 0;
     cJSON_Delete(root);
     str_addf(&s,
              "-- A %s model, as its config.json says. %s Fields that this family does not use\n"
@@ -245,8 +247,12 @@ int command_import(Arena *a, const Options *o) {
     }
     const char *name = arena_printf(a, "%.*s", (int)strlen(basename(out)) - 4, basename(out));
     printf("%s: %s of %s, %s parameters\n\n", out, type, path, figure_grouped(a, parameters));
-    /* The file of the whole model holds more than its text model. */
-    const char *partial = strcmp(type, "llama4") ? "" : " --weights-partial";
+    if (more > 0)
+        printf("Not among them: %d layers of multi-token prediction, which --set mtp=0.3 trains, too. Without it\n"
+               "--weights-partial leaves them out of the weights.\n\n",
+               more);
+    /* The file holds more than the model: what sees pictures, or those layers. */
+    const char *partial = strcmp(type, "llama4") && more <= 0 ? "" : " --weights-partial";
     bool arrays = reads_arrays(p->graph);
     const char *seq = arrays ? "" : arena_printf(a, " --set seq=%d", longest);
     const char *plan = arena_printf(a, "--set precision=bf16%s --world 8 --device h200", seq);

@@ -87,6 +87,17 @@ static int prim_pack(lua_State *L) {
     return 0;
 }
 
+/* copies(tensor, of): a frozen parameter begins as another does, at random or by weights, and no file has it. */
+static int prim_copies(lua_State *L) {
+    Param *p = &tensor_at(L, 1)->param->param;
+    const Param *of = &tensor_at(L, 2)->param->param;
+    p->init = of->init;
+    p->init_a = of->init_a;
+    p->init_b = of->init_b;
+    p->copies = of;
+    return 0;
+}
+
 /* adapt(weight, a, b, scale, length): exports may add scale b a to the weight. length: nil, or what the lengths of the
  * sum's rows are more than those of the weight's. */
 static int prim_adapt(lua_State *L) {
@@ -178,11 +189,19 @@ void params_finish(Frontend *f) {
         rest.at[i]->param.id = f->g->params.n;
         push(&f->g->params, f->arena, &rest.at[i]->param);
     }
+    for (int i = 0; i < f->g->params.n; i++) {
+        const Param *p = f->g->params.at[i];
+        if (p->copies && p->copies->id < 0)
+            fail(p->src,
+                 "nn.frozen_copy: '%s' is the copy of a parameter that is not part of the model; assign the module "
+                 "that it copies to a field of the model, or of a module in it",
+                 p->path);
+    }
 }
 
 void params_open(lua_State *L) {
-    static const luaL_Reg functions[] = {
-        {"param", prim_param}, {"freeze", prim_freeze}, {"sparse", prim_sparse}, {"store_in", prim_store_in},
-        {"adapt", prim_adapt}, {"pack", prim_pack},     {"stored", prim_stored}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"param", prim_param},       {"freeze", prim_freeze}, {"sparse", prim_sparse},
+                                         {"store_in", prim_store_in}, {"adapt", prim_adapt},   {"pack", prim_pack},
+                                         {"stored", prim_stored},     {"copies", prim_copies}, {NULL, NULL}};
     luaL_setfuncs(L, functions, 0);
 }

@@ -191,6 +191,7 @@ struct Param {
                     part's of fused ones is the gradient of all parts, the others have none of their own */
     Adapter adapter;
     const Param *scales; /* of an int8 matrix: what its rows are multiplied by; NULL: it is not in int8 */
+    const Param *copies; /* of a frozen copy: what it begins as, by the same key; NULL: it is none */
     Stored *stored;      /* NULL: as it is */
     FusedParams *fused;  /* whose part it is (set by QKV fusion), or NULL */
     int group;           /* optimizer parameter group */

@@ -161,19 +161,35 @@ local function Block(c, i)
   return m
 end
 
+-- A module of multi-token prediction (DeepSeek-V3, arXiv 2412.19437, section 2.2), layer i of the decoder: of what the one
+-- before it made of each token, and the embedding of a later one, it makes what shared_head.norm and the head read.
+local function Predictor(c, i)
+  local m = Block(c, i)
+  local layer = m.forward
+  m.enorm, m.hnorm, m.eh_proj = Norm(c, c.dim), Norm(c, c.dim), Linear(2 * c.dim, c.dim)
+  m.shared_head = nn.module(c.name .. "SharedHead")
+  m.shared_head.norm = Norm(c, c.dim)
+  function m:forward(x, embedded, documents)
+    return layer(self, self.eh_proj(nn.concat({ self.enorm(embedded), self.hnorm(x) }, -1)), documents)
+  end
+  return m
+end
+
+-- c.predictors: how many modules of multi-token prediction stand behind the layers, in one list with them; nil: none.
 local function Body(c)
   local m = nn.module(c.name .. "Model")
   m.embed_tokens = parts.Embedding(c.vocab, c.dim)
   m.layers = nn.list {}
   for i = 1, c.layers do m.layers[i] = Block(c, i) end
+  for i = c.layers + 1, c.layers + (c.predictors or 0) do m.layers[i] = Predictor(c, i) end
   m.norm = Norm(c, c.dim)
   function m:forward(tokens, documents)
     local x = self.embed_tokens(tokens)
     if c.embedding_multiplier then x = x * c.embedding_multiplier end
     local balance
-    for _, block in ipairs(self.layers) do
+    for i = 1, c.layers do
       local one
-      x, one = block(x, documents)
+      x, one = self.layers[i](x, documents)
       balance = balance and one and balance + one or balance or one
     end
     return self.norm(x), balance
@@ -194,8 +210,11 @@ return function(c)
   end
   function m:forward(tokens, documents)
     local x, balance = self:hidden(tokens, documents)
+    return self:logits(x), balance
+  end
+  function m:logits(x)
     local logits = self.lm_head(x)
-    return c.logits_softcap and nn.tanh(logits / c.logits_softcap) * c.logits_softcap or logits, balance
+    return c.logits_softcap and nn.tanh(logits / c.logits_softcap) * c.logits_softcap or logits
   end
   return m
 end

@@ -26,7 +26,11 @@ end
 
 -- Options of a family with experts, beside those above: how many ranks they are spread over, and the share of the loss that
 -- spreads tokens evenly (transformers adds it where output_router_logits is set).
-function training.with_experts() return training.options { expert = 1, balance = 0.0 } end
+function training.with_experts(own)
+  local o = { expert = 1, balance = 0.0 }
+  for name, value in pairs(own or {}) do o[name] = value end
+  return training.options(o)
+end
 
 -- Makes units of the model's layers, of `others` and of the model itself, with adapters and recomputation as the options say.
 function training.units(model, layers, others, o, mesh)
@@ -79,12 +83,14 @@ function training.finish(o, t, elementwise)
 end
 
 -- DPO (arXiv 2305.18290) of the answers in ids and targets, int32 [batch,2,seq], of which the first is the preferred one.
--- The reference is the model without its adapters.
+-- The reference is m.reference, or the model without its adapters.
 local function preference(m, ids, targets, beta)
   local batch, seq = ids:size(0), ids:size(2)
   ids, targets = ids:reshape(2 * batch, seq), targets:reshape(2 * batch, seq)
-  local function log_p() return nn.log_probs((m(ids)), targets):sum(-1) end
-  local apart = (log_p() - nn.without_lora(log_p)):reshape(batch, 2)
+  local function log_p(decoder) return nn.log_probs((decoder(ids)), targets):sum(-1) end
+  local policy = log_p(m)
+  local reference = m.reference and log_p(m.reference) or nn.without_lora(function() return log_p(m) end)
+  local apart = (policy - reference):reshape(batch, 2)
   local margin = (apart:slice(1, 0, 1) - apart:slice(1, 1, 2)) * beta
   nn.log_metric("margin", margin:mean())
   nn.log_metric("accuracy", nn.cast(nn.gt(margin, 0), "fp32"):mean())
@@ -102,13 +108,36 @@ local function inputs(o)
   }
 end
 
+-- The reference of DPO beside all of the trained model: it drops out nothing and is kept as the precision says.
+local function frozen_copy(part, c, o)
+  local own = {}
+  for name, value in pairs(c) do own[name] = value end
+  own.dropout, own.attention_dropout = 0, 0
+  return nn.frozen_copy(decoder(own), part, { dtype = o.precision ~= "fp32" and o.precision or nil })
+end
+
+-- The loss of multi-token prediction: that of tokens so many further on, averaged over the modules, each of which reads what
+-- the one before it made, the first what the head reads. A target in another document, or behind the row, does not count.
+-- loss(x, targets). Also the sum of their balance losses.
+local function further(c, part, x, b, documents, loss)
+  local seq, sum, balance = b.tokens:size(1), nil, nil
+  for k = 1, c.predictors do
+    local layer, one = part.model.layers[c.layers + k], nil
+    local kept = nn.lt(nn.arange(seq), seq - k):reshape(1, seq)
+    if documents then kept = nn.logical_and(kept, nn.eq(nn.roll(documents, -k, 1), documents)) end
+    x, one = layer(x, part.model.embed_tokens(nn.roll(b.tokens, -k, 1)), documents)
+    local here = loss(layer.shared_head.norm(x), nn.where(kept, nn.roll(b.targets, -k, 1), -100))
+    sum, balance = sum and sum + here or here, balance and one and balance + one or one
+  end
+  sum = sum / c.predictors
+  nn.log_metric("mtp", sum)
+  return sum, balance
+end
+
 -- The training of the decoder that c describes (decoder.lua).
 function training.of(c, o)
   c.dropout, c.attention_dropout = o.dropout, (c.attention_dropout or 0) > 0 and c.attention_dropout or o.dropout
   local part = decoder(c)
-  if o.data == "pairs" and o.lora == 0 then
-    error("data=pairs compares the model with itself without its adapters: add --set lora=16, for example", 0)
-  end
   local head, model = part.lm_head, part
   if c.within then                                         -- a part of a larger model, whose files name it so
     model = nn.module(c.name)
@@ -116,22 +145,32 @@ function training.of(c, o)
     function model:forward(...) return part(...) end
     function model:hidden(...) return part:hidden(...) end
   end
-  training.units(model, part.model.layers, c.tied and {} or { part.model.embed_tokens, head }, o, c.experts and nn.mesh { expert = o.expert } or nil)
+  model.reference = o.data == "pairs" and o.lora == 0 and frozen_copy(part, c, o) or false
+  local function units_of(x) return c.tied and {} or { x.model.embed_tokens, x.lm_head } end
+  local others, reference = units_of(part), model.reference
+  if reference then
+    for _, list in ipairs { units_of(reference), reference.model.layers, { reference } } do
+      for _, module in ipairs(list) do others[#others + 1] = module end
+    end
+  end
+  training.units(model, part.model.layers, others, o, c.experts and nn.mesh { expert = o.expert } or nil)
   return training.finish(o, {
     model = model,
     batch = inputs(o),
     loss = function(m, b)
-      local loss, x, balance
       if o.data == "pairs" then return preference(m, b.ids, b.targets, o.beta) end
-      local documents = o.data == "chat" and b.documents or nil
-      if o.head == "chunks" then
-        x, balance = m:hidden(b.tokens, documents)
-        loss = nn.linear_cross_entropy(x, head.weight, b.targets, { softcap = c.logits_softcap })
-      else
-        x, balance = m(b.tokens, documents)
-        loss = nn.cross_entropy(x, b.targets)
+      local documents, layers = o.data == "chat" and b.documents or nil, c.layers
+      local function loss_of(x, targets)
+        if o.head == "chunks" then return nn.linear_cross_entropy(x, head.weight, targets, { softcap = c.logits_softcap }) end
+        return nn.cross_entropy(part:logits(x), targets)
       end
-      return c.experts and o.balance > 0 and loss + balance * (o.balance / c.layers) or loss
+      local x, balance = m:hidden(b.tokens, documents)
+      local loss = loss_of(x, b.targets)
+      if c.predictors and nn.training_mode() then
+        local more, one = further(c, part, x, b, documents, loss_of)
+        loss, balance, layers = loss + more * o.mtp, balance and one and balance + one, layers + c.predictors
+      end
+      return c.experts and o.balance > 0 and loss + balance * (o.balance / layers) or loss
     end,
     sample = {
       inputs = { tokens = nn.input("int32", { 1, o.seq }, { from = "tokens" }) },

@@ -311,6 +311,10 @@ uint64_t saver_copied(const Saver *s) {
     return s->bytes;
 }
 
+int saver_states(const Saver *s) {
+    return s->kept.n;
+}
+
 int64_t saver_step(const Saver *s) {
     return s->progress.step;
 }

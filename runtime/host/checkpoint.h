@@ -64,6 +64,7 @@ typedef enum { SAVER_IDLE, SAVER_BUSY, SAVER_SAVED, SAVER_FAILED } SaverState;
  * states saved before are as they were. */
 SaverState saver_go_on(Saver *s, sc_rank *r, bool wait);
 bool saver_save(Saver *s, sc_rank *r, const Progress *p); /* begins, and waits; false: it has failed */
+int saver_states(const Saver *s);                         /* that are in the folder now */
 int64_t saver_step(const Saver *s);                       /* of the last save that has begun */
 const char *saver_trouble(const Saver *s);                /* why the last one has failed, and what is left: a line */
 

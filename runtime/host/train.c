@@ -636,6 +636,11 @@ static Trainer trainer_new(sc_rank *r, Run *run) {
     if (o->save)
         t.saver = saver_new(run->b, o->save, (int)o->keep, o->save_in_background, rank, checkpoint_run(run->resume),
                             run->given);
+    int states = o->save ? saver_states(t.saver) : 0;
+    if (rank == 0 && states > o->keep && !args_given(o, "keep"))
+        note("%s holds %d states, and --keep is not given: the next save leaves the new one alone; --keep %d keeps as "
+             "many",
+             o->save, states, states);
     if (run->best) {
         t.keeper = saver_new(run->b, run->best, 1, false, rank, checkpoint_run(run->resume), run->given);
         t.best = sc_host_sum(r, rank ? 0 : saver_val_loss(run->best));

@@ -206,8 +206,15 @@ static Entry *find_shared(const Weights *w, const char *path) {
     return found;
 }
 
-/* What a parameter begins as: the tensor of its name, the one that shares its memory in the file, or what
- * --weights-copy says. NULL: there is none. */
+/* The path of the parameter that the one of this path is a frozen copy of; NULL: it is none. */
+static const char *copied_path(const sc_build *b, const char *path) {
+    for (int i = 0; i < b->nparams; i++)
+        if (b->params[i].copies && !strcmp(b->params[i].path, path)) return b->params[b->params[i].copies - 1].path;
+    return NULL;
+}
+
+/* What a parameter begins as: the tensor of its name, the one that shares its memory in the file, what --weights-copy
+ * says, or what the parameter begins as whose copy it is. NULL: there is none. */
 static Entry *find(const Weights *w, const char *path) {
     Entry *e = find_own(w, path);
     if (!e) e = find_shared(w, path);
@@ -216,7 +223,8 @@ static Entry *find(const Weights *w, const char *path) {
         if (name) e = find_own(w, name);
         free(name);
     }
-    return e;
+    const char *copied = e ? NULL : copied_path(w->b, path);
+    return copied ? find(w, copied) : e;
 }
 
 /* ── parameters that files have in parts ─────────────────────────────────────────────────────────────────────────────
@@ -325,7 +333,7 @@ static void find_prefix(Weights *w) {
     int own = 0, inner = 0, missing = 0;
     for (int i = 0; i < w->b->nparams; i++) {
         const char *path = w->b->params[i].path;
-        if (w->b->params[i].buffer || scaled_by(w->b, i) >= 0) continue;
+        if (w->b->params[i].buffer || w->b->params[i].copies || scaled_by(w->b, i) >= 0) continue;
         bool there = find_name(w, path);
         if (!there && !w->prefix) w->prefix = prefix_of(w, path);
         if (there)
@@ -567,7 +575,7 @@ static void take_params(const Weights *w) {
         bool thin; /* published weights have no adapters */
         adapter_of(w->b, i, &thin);
         adapters += !e && thin;
-        if (!e && !p->buffer && !thin) left[n++] = p;
+        if (!e && !p->buffer && !p->copies && !thin) left[n++] = p;
         if (!e) continue;
         check_shape(w, e, p);
         check_dtype(w, e, p);

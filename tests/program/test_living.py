@@ -145,6 +145,13 @@ def test_the_last_states_are_kept():
     check(rc == 0 and sorted(os.listdir(state)) == names(6, 8) + ["step-00000010.1"], "saved again: %s" % os.listdir(state))
     rc, said, err = go(*data, "--resume", state, "--steps", "11", "--save", state, "--keep", "2")
     check(rc == 0 and sorted(os.listdir(state)) == ["index.json", "step-00000010.1", "step-00000011"] and step_of(state) == 11, "fewer: %s" % os.listdir(state))
+    two = shutil.copytree(state, os.path.join(folder, "two"))
+    for more in ["--keep", "1"], []:
+        rc, said, err = go(*data, "--resume", two, "--steps", "12", "--save", two, *more)
+        told = "two holds 2 states, and --keep is not given: the next save leaves the new one alone; --keep 2 keeps as many" in err
+        check(rc == 0 and told == (not more) and sorted(os.listdir(two)) == names(12), "%s %s" % (os.listdir(two), err))
+        shutil.rmtree(two)
+        shutil.copytree(state, two)
     own = os.path.join(state, "step-00000010.1")
     for args, code, says in ((("--resume", own, "--save", own, "--steps", "12"), 1, "%s is one saved state, of step 10: name another folder with --save, and this one with --resume" % own),
                              (("--resume", own, "--save", state, "--steps", "12"), 1, "%s holds a training state at step 11: go on with --resume %s, or name another folder" % (state, state)),

@@ -12,9 +12,9 @@ static void zero_state(Graph *g, Program *p, State *s) {
 static void init_param(Graph *g, Program *p, const Param *param, const State *s, int64_t offset, int64_t slice) {
     const char *id = arena_printf(g->arena, "i%d", param->id);
     Op *op = UNIT_OP(g, init_param, param->unit, id, INIT, TO_INITIALIZE, .state = s->value, .kind = param->init,
-                     .key = (int64_t)param->key, .offset = offset, .numel = param_numel(param), .slice = slice,
-                     .axis = param->unit->shard->id, .expert = s->param ? 0 : shard_expert(param->unit),
-                     .a = param->init_a, .b = param->init_b);
+                     .key = (int64_t)(param->copies ? param->copies : param)->key, .offset = offset,
+                     .numel = param_numel(param), .slice = slice, .axis = param->unit->shard->id,
+                     .expert = s->param ? 0 : shard_expert(param->unit), .a = param->init_a, .b = param->init_b);
     op->module = param->owner;
     op->src = param->src;
     push(&p->ops, g->arena, op);

@@ -65,6 +65,35 @@ function nn.freeze(x)
   return x
 end
 
+-- Makes m, a module of the same parameters as the module `of`, its frozen copy, the reference of a loss that compares the
+-- two: it begins as `of` does, at random or by --weights, whose files and exports have `of` alone. dtype: that of `of`;
+-- "bf16" keeps the copy in it. Returns m.
+function nn.frozen_copy(m, of, options)
+  local what, o = "nn.frozen_copy", table_of(options)
+  check_keys(what, o, "dtype")
+  local function copied(x, y, path)
+    for name, field in pairs(y) do
+      local inner, other = path .. "." .. (math.type(name) == "integer" and name - 1 or name), rawget(x, name)
+      if is_tensor(field) then
+        local same = is_tensor(other) and #other.shape == #field.shape
+        for d, size in ipairs(same and field.shape or {}) do same = same and other.shape[d] == size end
+        if not same then fail(nil, "%s: the copy has no parameter %s [%s]; make both by one function", what, inner:sub(2), table.concat(field.shape, ",")) end
+        if not rawequal(other, field) then
+          prim.freeze(other)
+          prim.copies(other, field)
+          if o.dtype then prim.store_in(other, what, o.dtype) end
+        end
+      elseif is_module(field) and not rawequal(field, m) then
+        if not is_module(other) then fail(nil, "%s: the copy has no module %s; make both by one function", what, inner:sub(2)) end
+        copied(other, field, inner)
+      end
+    end
+  end
+  if not is_module(m) or not is_module(of) then fail(nil, "%s: expected the copy and the module that it copies, got %s and %s", what, describe(m), describe(of)) end
+  copied(m, of, "")
+  return m
+end
+
 local function linear_forward(self, x) return nn.linear(x, self.weight, self.bias or nil) end
 prim.linear_forward = linear_forward
 -- linear with a weight [outputs,inputs] and a bias [outputs], as torch.nn.Linear, PyTorch's initial values included.
