@@ -211,6 +211,14 @@ static Value *own_copy(Autodiff *c, Edit *e, const Param *p, Value *v) {
     return copy;
 }
 
+/* By more than views that nothing reads, which a rule may leave. */
+static bool is_read(const Autodiff *c, const Value *v) {
+    int idle = 0;
+    for (const User *u = uses_users(c->uses, v); u; u = u->next)
+        idle += u->value == v && op_is(u->op, T_VIEW) && u->op->nout == 1 && !uses_count(c->uses, op_result(u->op));
+    return uses_count(c->uses, v) > idle;
+}
+
 static Value *sum_of(const Autodiff *c, const Param *p) {
     const Adjoint *s = p->value ? adjoint_of(c, value_of(p)) : NULL;
     return s ? s->sum : NULL;
@@ -238,7 +246,7 @@ static int finish(Autodiff *c) {
          */
         bool made = !sum->base && sum->def && sum->def->phase == BACKWARD && value_contiguous(sum) &&
                     sum->dtype == grad_dtype(param);
-        bool alone = made && !uses_count(c->uses, sum) && !shared[sum->id];
+        bool alone = made && !is_read(c, sum) && !shared[sum->id];
         param->grad = alone ? sum : own_copy(c, e, param, sum);
         param->grad->fused = param->fused;
     }

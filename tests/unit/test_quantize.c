@@ -96,6 +96,18 @@ Test(quantize, recomputed_blocks_keep_the_magnitudes_of_weights) {
     cr_expect_eq(weights, 3);
 }
 
+/* GPT-2's matrices are [inputs, outputs]: the product takes the transpose, and the gradient still lies as the matrix
+ * does. */
+Test(quantize, gradients_of_turned_weights_are_not_copied) {
+    const char *turned = "block.down.weight = nn.parameter { 128, 64 }\n"
+                         "block.down.bias = nil\n"
+                         "function block.down:forward(x) return nn.matmul(x, self.weight) end";
+    const Program *p = program(lowered(text(turned, "matmul_dtype = 'fp8'"), 1), "micro");
+    cr_expect_eq(products(p, BACKWARD, true), 6);
+    const Program *straight = program(lowered(text("", "matmul_dtype = 'fp8'"), 1), "micro");
+    cr_expect_eq(count(p, OP_copy, NULL), count(straight, OP_copy, NULL));
+}
+
 Test(quantize, a_plan_of_it_is_sound) {
     for (int world = 1; world <= 2; world++) expect_sound(lowered(text("", "matmul_dtype = 'fp8'"), world));
 }
