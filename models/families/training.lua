@@ -33,7 +33,8 @@ function training.with_experts(own)
 end
 
 -- Makes units of the model's layers, of `others` and of the model itself, with adapters and recomputation as the options say.
-function training.units(model, layers, others, o, mesh)
+-- frozen: further layers, that multiply as the model's do.
+function training.units(model, layers, others, o, mesh, frozen)
   if o.lora > 0 then
     nn.lora(model, {
       rank = o.lora, alpha = o.lora_alpha, match = { o.lora_match }, dora = o.dora,
@@ -57,6 +58,7 @@ function training.units(model, layers, others, o, mesh)
     end
     nn.fully_shard(block, policy)
   end
+  for _, block in ipairs(frozen or {}) do nn.fully_shard(block, policy) end
   policy.mp_policy.matmul_dtype = nil                      -- embeddings and the head multiply as the precision says
   for _, module in ipairs(others) do nn.fully_shard(module, policy) end
   policy.reshard_after_forward = nil                       -- the root stays gathered, as in PyTorch
@@ -149,11 +151,10 @@ function training.of(c, o)
   local function units_of(x) return c.tied and {} or { x.model.embed_tokens, x.lm_head } end
   local others, reference = units_of(part), model.reference
   if reference then
-    for _, list in ipairs { units_of(reference), reference.model.layers, { reference } } do
-      for _, module in ipairs(list) do others[#others + 1] = module end
-    end
+    for _, module in ipairs(units_of(reference)) do others[#others + 1] = module end
+    others[#others + 1] = reference
   end
-  training.units(model, part.model.layers, others, o, c.experts and nn.mesh { expert = o.expert } or nil)
+  training.units(model, part.model.layers, others, o, c.experts and nn.mesh { expert = o.expert } or nil, reference and reference.model.layers)
   return training.finish(o, {
     model = model,
     batch = inputs(o),

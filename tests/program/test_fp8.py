@@ -251,3 +251,18 @@ def test_routers_stay_wide():
     wide, narrow = ([l for l in products if ("scale_a" in l) == narrow] for narrow in (False, True))
     check(any("mlp.gate " in l for l in wide) and any("o_proj" in l for l in narrow), "products of 32 bits: %s" % wide)
     check(not any("mlp.gate " in l for l in narrow) and not any("o_proj" in l for l in wide), "routers in 8 bits")
+
+
+def test_a_reference_multiplies_alike():
+    """DPO's frozen copy begins as the policy does, so in the first step no margin is left between the two."""
+    folder = scratch("fp8-pairs")
+    lua, log = os.path.join(folder, "m.lua"), os.path.join(folder, "log.jsonl")
+    with open(lua, "w") as f:
+        f.write('return require "families.llama" { hidden_size = 64, num_hidden_layers = 2, num_attention_heads = 4, intermediate_size = 128, vocab_size = 64, max_position_embeddings = 64 }\n')
+    binary = os.path.join(folder, "m")
+    must([SHARDC, "build", lua, "--set", "data=pairs", "--set", "seq=16", "--set", "batch=2", "--set", "matmul=fp8", "-o", binary])
+    ids = [hash_of(i, 5) % 64 for i in range(2 * 2 * 16)]
+    step = array.array("i", ids).tobytes() + array.array("i", ids[1:] + ids[:1]).tobytes()
+    train(binary, "--data", "-", "--steps", "2", "--lr", "1e-2", "--warmup", "1", "--log", log, records=records(2 * step))
+    margins = [s["margin"] for s in steps(read_log(log))]
+    check(margins[0] == 0 and margins[1] != 0, "margins %s" % margins)
