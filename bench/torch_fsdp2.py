@@ -1,9 +1,9 @@
 """A workload in PyTorch, as its users write it for speed: FSDP2 (fully_shard a block and the root), every block and the loss
-compiled, bf16 parameters in use and gradients reduced in fp32, fused AdamW on fp32 shards, SDPA attention. Prints a JSON line.
+compiled, bf16 parameters in use and gradients reduced in fp32, fused AdamW on fp32 shards, SDPA attention; -fp8 by torchao's tensorwise recipe. Prints a JSON line.
 
   python3 bench/torch_fsdp2.py llama3-8b-4x1x8192      # starts its ranks itself; torchrun does as well
 
-Relies on: PyTorch with CUDA, workloads.py. Relied on by: gpu.py."""
+Relies on: PyTorch with CUDA (torchao for -fp8), workloads.py. Relied on by: gpu.py."""
 import argparse
 import dataclasses
 import json
@@ -113,6 +113,10 @@ class Model(nn.Module):
 def make(w, shape, eager):
     with torch.device("meta"):
         model = Model(shape, w.seq, loss_of if eager else torch.compile(loss_of))
+    if w.fp8:  # of the blocks' linears, as ours
+        from torchao.float8 import Float8LinearConfig, convert_to_float8_training
+        config = Float8LinearConfig(enable_fsdp_float8_all_gather=w.world > 1)
+        convert_to_float8_training(model, config=config, module_filter_fn=lambda m, name: isinstance(m, nn.Linear) and "blocks" in name)
     for i, block in enumerate(model.blocks):
         if w.recompute:
             model.blocks[i] = checkpoint_wrapper(block)

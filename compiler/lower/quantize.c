@@ -112,7 +112,7 @@ static void check_any(const Graph *g) {
         if (p && p->matmul == MATMUL_FP8)
             fail(setting_source(&p->settings, "matmul_dtype", p->src),
                  "matmul_dtype = \"fp8\": no linear of its units can multiply in fp8: inputs and outputs must be "
-                 "multiples of %d, and at least %d; leave it out, or change the model's sizes",
+                 "multiples of %d, and at least %d, and weights no int8; leave it out, or change the model's sizes",
                  GRAIN, LEAST);
     }
 }
