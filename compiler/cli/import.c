@@ -143,8 +143,19 @@ static const char *name_of(Arena *a, const char *folder) {
     return arena_printf(a, "%s.lua", *name && *name != '.' ? name : "model");
 }
 
+/* The families of what diffusers writes, which has no model_type but the name of a class. */
+static const char *family_of_class(const cJSON *root) {
+    static const char *const known[][2] = {{"DiTTransformer2DModel", "dit"}, {"Transformer2DModel", "dit"}};
+    const cJSON *class = cJSON_GetObjectItemCaseSensitive(root, "_class_name");
+    for (size_t i = 0; cJSON_IsString(class) && i < sizeof known / sizeof *known; i++)
+        if (!strcmp(class->valuestring, known[i][0])) return known[i][1];
+    return NULL;
+}
+
 static const char *model_type_of(Arena *a, const cJSON *root, const char *path, const char *models) {
     const cJSON *type = cJSON_GetObjectItemCaseSensitive(root, "model_type");
+    const char *family = family_of_class(root);
+    if (!type && family) return family;
     if (!cJSON_IsString(type)) fail((Source){path, 0}, "it has no model_type; known are %s", families(a, models));
     const char *name = arena_strdup(a, type->valuestring);
     bool known = is_word(name) && is_family(name);

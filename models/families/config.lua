@@ -39,7 +39,7 @@ function config.read(given, known, more)
       config.fail("quantization_config: weights that are stored quantized are not read; take the model's bf16 weights")
     end
     if default == nil and not nothing[name] and not free[name] then
-      config.fail("%s = %s: no field of model_type %s that is known here; where it changes nothing, remove it from this file", name, shown(value), shown(given.model_type))
+      config.fail("%s = %s: no field of model_type %s that is known here; where it changes nothing, remove it from this file", name, shown(value), shown(given.model_type or given._class_name))
     end
   end
   for name, default in pairs(known) do

@@ -1,6 +1,6 @@
 -- Layers of encoders, and of decoders that read an encoder: attention and an MLP, each added to the stream, with a norm
 -- before each of them or after each sum. What parameters are called is the family's.
--- Relies on: nn, families/parts.lua. Relied on by: families of encoders (bert, modernbert, t5, vit, clip).
+-- Relies on: nn, families/parts.lua. Relied on by: families of encoders (bert, modernbert, t5, vit, clip) and dit.
 local nn, parts = require "nn", require "families.parts"
 local encoder = {}
 
@@ -27,7 +27,7 @@ end
 
 -- Attention of c.heads heads of c.width from x to `source`, by the names n: q, k, v, or qkv for all three in one matrix, and
 -- o. c.bias.qkv, c.bias.o: false where linears have no bias. rope: options of nn.rope. more: fields of nn.attention.
-local function Attention(put, c, n, rope)
+function encoder.attention(put, c, n, rope)
   local inner, bias = c.heads * c.width, c.bias or {}
   local o = put(n.o, parts.Linear(inner, c.dim, bias.o ~= false))
   local qkv, q, k, v
@@ -79,9 +79,9 @@ function encoder.layer(c, names, rope, window)
   local m = nn.module(c.name .. "Layer")
   local put = encoder.at(m)
   local function norm(name) return name and put(name, c.norm(c.dim)) or function(x) return x end end
-  local attention, norm1 = Attention(put, c, names, rope), norm(names.norm1)
+  local attention, norm1 = encoder.attention(put, c, names, rope), norm(names.norm1)
   local positions = names.positions and put(names.positions, c.positions())
-  local cross = names.cross and Attention(put, c, names.cross)
+  local cross = names.cross and encoder.attention(put, c, names.cross)
   local norm_cross = cross and norm(names.cross.norm)
   local mlp, norm2 = MLP(put, c, names), norm(names.norm2)
   local function added(x, normed, f)

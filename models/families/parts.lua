@@ -9,6 +9,8 @@ function parts.Linear(inputs, outputs, bias)
 end
 function parts.Embedding(rows, width) return nn.Embedding(rows, width, { init = nn.init.normal(0, 0.02) }) end
 
+function parts.single(x) return (string.unpack("<f", string.pack("<f", x))) end -- as fp32 holds it
+
 local activations = {
   silu = nn.silu, gelu = nn.gelu, relu = nn.relu, tanh = nn.tanh,
   gelu_tanh = function(x) return nn.gelu(x, "tanh") end,

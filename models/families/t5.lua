@@ -5,7 +5,7 @@
 local nn, config, parts = require "nn", require "families.config", require "families.parts"
 local encoder, labelled = require "families.encoder", require "families.labelled"
 
-local function single(x) return (string.unpack("<f", string.pack("<f", x))) end -- rounded to fp32, in which transformers computes it
+local single = parts.single                                -- transformers computes in fp32
 
 -- A table of a bias for each bucket of distances and each head, of Raffel et al., 2020: half of the buckets are a distance
 -- each, the others grow with its logarithm up to `most`. m(seq) is the bias [1,heads,seq,seq].

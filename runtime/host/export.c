@@ -40,8 +40,8 @@ struct Exporter {
     int *n, *next, ranks; /* next: where each_piece stands in each list */
 };
 
-static const char *file_of(const Options *o) {
-    return o->export_adapters ? "adapter_model.safetensors" : "model.safetensors";
+static const char *stem_of(const Options *o) {
+    return o->export_adapters ? "adapter_model" : export_folder_stem(o);
 }
 
 /* The path of the safetensors file; *folder: what --export names, where that is a folder. In new memory. */
@@ -49,7 +49,7 @@ static char *path_of(const Options *o, const char **folder) {
     size_t n = strlen(o->export_path);
     bool is = n && o->export_path[n - 1] == '/';
     *folder = is ? o->export_path : NULL;
-    return need_text("%s%s", o->export_path, is ? file_of(o) : "");
+    return need_text("%s%s%s", o->export_path, is ? stem_of(o) : "", is ? ".safetensors" : "");
 }
 
 void exporter_check(const Options *o) {
@@ -115,7 +115,7 @@ Exporter *exporter_new(const sc_build *b, const Options *o, const Weights *w, in
     e->path = path_of(o, &e->folder);
     e->from = export_folder_of(o);
     e->apart = o->export_adapters != 0;
-    e->files = export_files_new(e->path, e->apart ? NULL : e->folder, b->name, o->shard_size);
+    e->files = export_files_new(e->path, e->apart ? NULL : e->folder, stem_of(o), b->name, o->shard_size);
     e->dtypes = need((size_t)b->nparams, sizeof *e->dtypes);
     for (int i = 0; i < b->nparams; i++) {
         e->dtypes[i] = exported(b, o, w, i);

@@ -15,9 +15,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define ONE "model.safetensors"
+#define ONE "%s.safetensors"
 #define INDEX ONE ".index.json"
-#define SHARD "model-%05d-of-%05d.safetensors"
+#define SHARD "%s-%05d-of-%05d.safetensors"
 #define DIGITS "[0-9][0-9][0-9][0-9][0-9]"
 
 typedef struct {
@@ -29,7 +29,7 @@ typedef struct {
 } File;
 
 struct ExportFiles {
-    const char *path, *folder, *model;
+    const char *path, *folder, *stem, *model;
     uint64_t most, total;
     StHead head; /* of the last file, while tensors are added */
     File *of;
@@ -59,9 +59,10 @@ static void end_file(ExportFiles *x) {
     f->head = st_head_end(&x->head, &f->head_bytes);
 }
 
-ExportFiles *export_files_new(const char *path, const char *folder, const char *model, int64_t most) {
+ExportFiles *export_files_new(const char *path, const char *folder, const char *stem, const char *model, int64_t most) {
     ExportFiles *x = need(1, sizeof *x);
-    *x = (ExportFiles){.path = path, .folder = folder, .model = model, .most = most ? (uint64_t)most : UINT64_MAX};
+    *x = (ExportFiles){
+        .path = path, .folder = folder, .stem = stem, .model = model, .most = most ? (uint64_t)most : UINT64_MAX};
     x->map = json_object();
     x->buffer = need(1, SC_ASIDE_BUFFER);
     begin_file(x);
@@ -82,11 +83,11 @@ void export_files_add(ExportFiles *x, const char *name, sc_dtype d, int dims, co
 void export_files_settle(ExportFiles *x) {
     const char *name;
     json_t *number;
-    char file[64];
+    char file[128];
     end_file(x);
     if (x->n == 1) return;
     json_object_foreach(x->map, name, number) {
-        snprintf(file, sizeof file, SHARD, (int)json_integer_value(number), x->n);
+        snprintf(file, sizeof file, SHARD, x->stem, (int)json_integer_value(number), x->n);
         json_object_set_new(x->map, name, json_string(file));
     }
     json_t *j = json_pack("{s:{s:I}, s:O}", "metadata", "total_size", (json_int_t)x->total, "weight_map", x->map);
@@ -106,9 +107,9 @@ static void open_file(ExportFiles *x, int i) {
     if (x->n == 1)
         snprintf(path, sizeof path, "%s", x->path);
     else if (i < x->n)
-        snprintf(path, sizeof path, "%s" SHARD, x->folder, i + 1, x->n);
+        snprintf(path, sizeof path, "%s" SHARD, x->folder, x->stem, i + 1, x->n);
     else
-        snprintf(path, sizeof path, "%s" INDEX, x->folder);
+        snprintf(path, sizeof path, "%s" INDEX, x->folder, x->stem);
     sc_aside *a = &x->of[i].aside;
     sc_aside_open(a, path, x->buffer);
     const char *head = i < x->n ? x->of[i].head : x->index;
@@ -162,15 +163,22 @@ static void remove_named(ExportFiles *x, const char *name) {
     remove_path(x, path);
 }
 
+static void remove_index(ExportFiles *x) {
+    char name[128];
+    snprintf(name, sizeof name, INDEX, x->stem);
+    remove_named(x, name);
+}
+
 /* Shards of earlier exports, and what killed ones have left; those that shall have the name of a new one are gone. */
 static void remove_shards(ExportFiles *x) {
-    char ours[64];
-    snprintf(ours, sizeof ours, "model-" DIGITS "-of-%05d.safetensors*", x->n);
+    char ours[128], all[128], parts[160];
+    snprintf(ours, sizeof ours, "%s-" DIGITS "-of-%05d.safetensors*", x->stem, x->n);
+    snprintf(all, sizeof all, "%s-" DIGITS "-of-" DIGITS ".safetensors", x->stem);
+    snprintf(parts, sizeof parts, "%s.part", all);
     DIR *d = x->error ? NULL : opendir(x->folder);
     if (!d && !x->error) x->error = errno;
     for (struct dirent *e; d && (e = readdir(d));) {
-        bool shard = !fnmatch("model-" DIGITS "-of-" DIGITS ".safetensors", e->d_name, 0) ||
-                     !fnmatch("model-" DIGITS "-of-" DIGITS ".safetensors.part", e->d_name, 0);
+        bool shard = !fnmatch(all, e->d_name, 0) || !fnmatch(parts, e->d_name, 0);
         if (shard && fnmatch(ours, e->d_name, 0)) remove_named(x, e->d_name);
     }
     if (d) closedir(d);
@@ -184,17 +192,19 @@ static void rename_file(ExportFiles *x, File *f) {
 
 /* The index is what readers begin with: it goes first and comes last. */
 static void replace_shards(ExportFiles *x) {
-    remove_named(x, INDEX);
+    char one[128];
+    snprintf(one, sizeof one, ONE, x->stem);
+    remove_index(x);
     for (int i = 0; i < x->n; i++) remove_path(x, x->of[i].aside.path); /* through a link: the file, not the link */
     remove_shards(x);
     for (int i = 0; i <= x->n; i++) rename_file(x, &x->of[i]);
-    remove_named(x, ONE); /* transformers reads it rather than an index */
+    remove_named(x, one); /* transformers reads it rather than an index */
 }
 
 static void replace_one(ExportFiles *x) {
     rename_file(x, x->of);
     if (!x->folder) return;
-    remove_named(x, INDEX);
+    remove_index(x);
     remove_shards(x);
 }
 

@@ -7,10 +7,10 @@
 #include "safetensors.h"
 
 typedef struct ExportFiles ExportFiles;
-/* path: of the file, where it stays one; folder: where those of an earlier export are replaced, too, or NULL. most:
- * bytes of data of a shard; 0: one file. A larger tensor has a shard for itself. Memory is given by the first three
- * functions alone. */
-ExportFiles *export_files_new(const char *path, const char *folder, const char *model, int64_t most);
+/* path: of the file, where it stays one; folder: where those of an earlier export are replaced, too, or NULL. stem:
+ * what names in it begin with ("model"). most: bytes of data of a shard; 0: one file. A larger tensor has a shard for
+ * itself. Memory is given by the first three functions alone. */
+ExportFiles *export_files_new(const char *path, const char *folder, const char *stem, const char *model, int64_t most);
 void export_files_add(ExportFiles *x, const char *name, sc_dtype d, int dims, const int64_t *shape);
 void export_files_settle(ExportFiles *x); /* there are no more tensors */
 int export_files_count(const ExportFiles *x);

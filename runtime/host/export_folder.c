@@ -19,6 +19,21 @@ const char *export_folder_of(const Options *o) {
     return NULL;
 }
 
+/* diffusers' config.json names a class, and no type of model. */
+static bool of_diffusers(const json_t *config) {
+    return json_object_get(config, "_class_name") && !json_object_get(config, "model_type");
+}
+
+const char *export_folder_stem(const Options *o) {
+    const char *from = export_folder_of(o);
+    char *path = from ? need_text("%s/config.json", from) : NULL;
+    json_t *j = path && access(path, R_OK) == 0 ? json_load_file(path, 0, NULL) : NULL;
+    bool diffusers = of_diffusers(j);
+    json_decref(j);
+    free(path);
+    return diffusers ? "diffusion_pytorch_model" : "model";
+}
+
 static const char *dtype_word(const sc_build *b, const sc_dtype *dtypes) {
     static const char *const words[N_DTYPES] = {[FP32] = "float32", [BF16] = "bfloat16", [FP16] = "float16"};
     for (int i = 0; i < b->nparams; i++)
@@ -78,7 +93,7 @@ static bool put_config(const char *folder, const char *from, const char *dtype) 
         note("%s has no config.json to copy: from_pretrained needs one beside %s", from, folder);
     } else {
         bool new = json_object_get(j, "dtype") != NULL;
-        json_object_set_new(j, new ? "dtype" : "torch_dtype", json_string(dtype));
+        if (!of_diffusers(j)) json_object_set_new(j, new ? "dtype" : "torch_dtype", json_string(dtype));
         ok = put_json(folder, "config.json", j);
     }
     free(path);

@@ -74,7 +74,9 @@ static bool add_shards(Weights *w, const char *index) {
 
 /* What a Hugging Face folder names: its index, or its one file, or all of its files. false: it is no folder. */
 static bool add_folder(Weights *w, const char *folder) {
-    static const char *const names[] = {"model.safetensors.index.json", "model.safetensors"};
+    static const char *const names[] = {"model.safetensors.index.json", "model.safetensors",
+                                        "diffusion_pytorch_model.safetensors.index.json",
+                                        "diffusion_pytorch_model.safetensors"};
     struct stat st;
     glob_t g;
     if (stat(folder, &st) || !S_ISDIR(st.st_mode)) return false;

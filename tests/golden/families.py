@@ -2,7 +2,7 @@
 save_pretrained, `shardc import`, build, `--weights DIR`, `--export DIR/`, from_pretrained. Compared are the loss, all gradients and logits,
 in several worlds, and what is exported. For people (CI has no PyTorch):
 
-    python tests/golden/families.py [--random 20] [--only REGEX] [--seed 1] [--worlds 1 2 3]     (torch 2.x, transformers 5, safetensors;
+    python tests/golden/families.py [--random 20] [--only REGEX] [--seed 1] [--worlds 1 2 3]     (torch 2.x, transformers 5, diffusers, safetensors;
                                                                                                   build/shardc)
 Of a gradient that is nearly nothing (a key's bias without rope has the gradient 0) fp32 keeps few digits or none, in transformers too. So
 both are compared with transformers in float64: an error is within 1e-5, or within TIMES that of transformers in fp32.
@@ -19,6 +19,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import unittest.mock
 
 import torch
 import transformers
@@ -53,6 +54,11 @@ def encoder_config(r, family):
              max_position_embeddings=r.choice([32, 64]), pad_token_id=0)
     if family == "bert":
         c.update(hidden_act=r.choice(["gelu", "relu", "gelu_new"]), type_vocab_size=r.choice([1, 2, 3]), layer_norm_eps=r.choice([1e-12, 1e-3]))
+    if family == "dit":
+        patch = r.choice([1, 2])
+        return dict(num_attention_heads=heads, attention_head_dim=width, in_channels=4, out_channels=r.choice([None, 4, 8]), num_layers=c["num_hidden_layers"], sample_size=patch * r.choice([3, 4]),
+                    patch_size=patch, attention_bias=r.random() < 0.5, num_embeds_ada_norm=r.choice([3, 10]), norm_elementwise_affine=r.random() < 0.5, norm_eps=r.choice([1e-5, 1e-3]),
+                    activation_fn=r.choice(["gelu", "gelu-approximate", "geglu", "geglu-approximate", "swiglu", "linear-silu"]))
     if family in IMAGES:
         sizes = dict(image_size=r.choice([16, 20, [16, 24]] if family == "vit" else [16, 20]), patch_size=8, num_channels=r.choice([1, 3]))
     if family == "vit":
@@ -151,7 +157,7 @@ def config(r, family):
 
 # Family: the class. Inputs of encoders are by Hugging Face's names, in the order of a record.
 IMAGES = {"vit": "ViTForImageClassification", "clip": "CLIPModel"}
-ENCODERS = {**IMAGES, "bert": "BertForMaskedLM", "modernbert": "ModernBertForMaskedLM", "t5": "T5ForConditionalGeneration"}
+ENCODERS = {**IMAGES, "dit": "DiTTransformer2DModel", "bert": "BertForMaskedLM", "modernbert": "ModernBertForMaskedLM", "t5": "T5ForConditionalGeneration"}
 CLASSES = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3", "olmo2": "Olmo2", "olmo3": "Olmo3", "smollm3": "SmolLM3", "granite": "Granite",
            "gemma2": "Gemma2", "gemma3_text": "Gemma3", "phi3": "Phi3", "glm4": "Glm4", "cohere2": "Cohere2", "mixtral": "Mixtral", "qwen3_moe": "Qwen3Moe", "olmoe": "Olmoe", "deepseek_v3": "DeepseekV3", "gpt_oss": "GptOss",
            "llama4_text": "Llama4", "llama4": "Llama4"}
@@ -159,8 +165,12 @@ CLASSES = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Q
 
 def model_of(family, c):
     name = ENCODERS.get(family) or CLASSES[family] + "ForCausalLM"
-    cls = getattr(transformers, name.split("For")[0].replace("Model", "") + ("TextConfig" if family in ("gemma3_text", "llama4_text", "llama4") else "Config"))
-    model = getattr(transformers, name)(cls(**c, attn_implementation="eager")).eval()
+    if family == "dit":
+        import diffusers
+        model = getattr(diffusers, name)(**c).eval()
+    else:
+        cls = getattr(transformers, name.split("For")[0].replace("Model", "") + ("TextConfig" if family in ("gemma3_text", "llama4_text", "llama4") else "Config"))
+        model = getattr(transformers, name)(cls(**c, attn_implementation="eager")).eval()
     with torch.no_grad():
         for p in model.parameters():
             p.add_((0.12 if p.dim() > 1 else 0.1) * torch.randn_like(p)) # scores that are not saturated, whose gradients fp32 tells
@@ -227,13 +237,32 @@ def pictures(r, family, c, rows):
     return inputs, options
 
 
+def latents(r, family, c, rows):
+    size, options = (rows, c["in_channels"], c["sample_size"], c["sample_size"]), {"noise": "records", "class_dropout": 0, "betas": r.choice(["linear", "scaled_linear"])}
+    return {"latents": torch.randn(size), "labels": torch.randint(0, c["num_embeds_ada_norm"] + 1, (rows,)), "noise": torch.randn(size), "timesteps": torch.randint(0, 1000, (rows,))}, options
+
+
+def noise_loss(model, betas, latents, labels, noise, timesteps, beta_start=1e-4, beta_end=0.02):
+    """DDPM's: the mean squared error of the noise that is predicted. torch.exp, of which diffusers makes frequencies in fp32, is off by an ulp for
+    one of 128 on some machines, which moves that angle by up to 6e-5: here it is rounded right."""
+    import diffusers
+    kept = diffusers.DDPMScheduler(beta_schedule=betas, beta_start=beta_start, beta_end=beta_end).betas.double().neg().log1p().cumsum(0)[timesteps].view(-1, 1, 1, 1)
+    noisy = latents * kept.exp().sqrt().to(latents.dtype) + noise * kept.expm1().neg().sqrt().to(latents.dtype)
+    exp = torch.exp
+    with unittest.mock.patch("torch.exp", lambda x: exp(x.double()).to(x.dtype)):
+        predicted = model(noisy, timesteps, labels).sample[:, :latents.shape[1]]
+    return torch.nn.functional.mse_loss(predicted, noise)
+
+
 def windows(r, family, c, rows):
     tokens = torch.randint(2, c["vocab_size"], (rows, SEQ + 1))
     return {"input_ids": tokens[:, :-1].contiguous(), "labels": tokens[:, 1:].contiguous()}, {"seq": SEQ, "head": r.choice(["whole", "chunks"])}
 
 
-def loss_of(family, model, inputs):
+def loss_of(family, model, inputs, settings):
     inputs = {k: x.to(model.dtype) if x.is_floating_point() else x for k, x in inputs.items()}
+    if family == "dit":
+        return noise_loss(model, settings["betas"], **inputs)
     if family in ENCODERS:
         return model(**inputs, **({"return_loss": True} if family == "clip" else {})).loss
     return torch.nn.functional.cross_entropy(model(inputs["input_ids"]).logits.float().flatten(0, 1), inputs["labels"].flatten())
@@ -253,14 +282,14 @@ def compare_records(folder, family, c, worlds, errors):
         exact.double()
     run(SHARDC, "import", path["hf"], "-o", path["m.lua"])
     for world in worlds:
-        inputs, settings = (pictures if family in IMAGES else masked if family in ENCODERS else windows)(random, family, c, 2 * world)
+        inputs, settings = (latents if family == "dit" else pictures if family in IMAGES else masked if family in ENCODERS else windows)(random, family, c, 2 * world)
         with open(path["records"], "wb") as f:
             for x in inputs.values():
                 f.write(x.float().numpy().tobytes() if x.is_floating_point() else x.int().numpy().tobytes())
         losses = []
         for m in model, exact:
             m.zero_grad()
-            losses.append(loss_of(family, m, inputs))
+            losses.append(loss_of(family, m, inputs, settings))
             losses[-1].backward()
         options = sum((["--set", "%s=%s" % (k, str(v).lower())] for k, v in dict(settings, batch=2, clip=0, dropout=0).items()), [])
         run(SHARDC, "build", path["m.lua"], "--world", str(world), *options, "-o", path["program"])

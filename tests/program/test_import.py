@@ -14,10 +14,11 @@ from test_failures import inject
 
 SMALL = dict(vocab_size=32, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, rms_norm_eps=1e-5)
 ENCODER = dict(hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2)
-RECORDS = {"bert": ["seq=8", "head=chunks"], "modernbert": ["seq=8", "head=chunks"], "t5": ["seq=8", "target_seq=5"], "vit": [], "clip": ["seq=8"]}
+RECORDS = {"bert": ["seq=8", "head=chunks"], "modernbert": ["seq=8", "head=chunks"], "t5": ["seq=8", "target_seq=5"], "vit": [], "clip": ["seq=8"], "dit": []}
 NEEDED = {"llama4_text": dict(intermediate_size_mlp=40, num_local_experts=4, attention_chunk_size=5, head_dim=8),
           "llama4": dict(text_config=dict(SMALL, intermediate_size_mlp=40, num_local_experts=4, head_dim=8), vision_config={}),
           "t5": dict(d_model=16, d_kv=8, d_ff=24, num_layers=2, num_heads=2),
+          "dit": dict(num_attention_heads=2, attention_head_dim=8, num_layers=2, sample_size=4, patch_size=2, out_channels=8, num_embeds_ada_norm=3),
           "vit": dict(image_size=16, patch_size=8),
           "clip": dict(projection_dim=12, text_config=dict(ENCODER, vocab_size=32), vision_config=dict(ENCODER, image_size=16, patch_size=8)),
           "gpt_oss": dict(head_dim=8, num_local_experts=4, num_experts_per_tok=2),
@@ -33,7 +34,7 @@ def folder_of(folder, name="hf", **fields):
     os.makedirs(path, exist_ok=True)
     with open(os.path.join(path, "config.json"), "w") as f:
         kind = fields.get("model_type")
-        own = {} if kind in ("llama4", "clip", "t5") else dict(ENCODER, vocab_size=32) if kind in RECORDS and kind != "vit" else ENCODER if kind == "vit" else SMALL
+        own = {} if kind in ("llama4", "clip", "t5", "dit", None) else dict(ENCODER, vocab_size=32) if kind in RECORDS and kind != "vit" else ENCODER if kind == "vit" else SMALL
         json.dump(dict(own, **fields), f)
     return path
 

@@ -1,4 +1,4 @@
--- nn: embedding, norms, dropout.
+-- nn: embedding, norms, dropout, random numbers.
 -- Relies on: the table `prim` (frontend/*.c, arguments.lua), whose field nn this file adds functions to.
 -- Relied on by: nn.lua, which makes the module of it.
 local prim = prim
@@ -58,4 +58,36 @@ function nn.dropout(x, p)
   need_tensor("dropout", x)
   if p == 0 or not prim.training_mode() then return x end
   return (op("dropout", { x = x, key = prim.random_key(), p = p }))
+end
+
+-- ── random numbers ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+-- A number of 24 random bits from each 24 elements that dropout keeps or not.
+local function random_numbers(n, rest)
+  local x = op("dropout", { x = nn.ones { n, 24, rest }, key = prim.random_key(), p = 0.5 }) * 0.5
+  local function halves(v, k) return nn.slice(v, 1, 0, k) * 2 ^ k + nn.slice(v, 1, k, 2 * k) end
+  x = halves(halves(halves(x, 12), 6), 3)
+  return (nn.slice(x, 1, 0, 1) * 4 + nn.slice(x, 1, 1, 2) * 2 + nn.slice(x, 1, 2, 3)) * 2 ^ -24
+end
+
+local function random_shape(what, shape)
+  local x = nn.ones(shape)
+  if x.ndim == 0 then fail(nil, "%s: the shape is empty; its first size counts the samples of a batch", what) end
+  return x:size(0), x:numel() // x:size(0), x.shape
+end
+
+-- Numbers of fp32 that each step draws anew, from 0 to below 1 (rand) or normal with the mean 0 and the variance 1 (randn),
+-- as torch.NAME. The first size of the shape counts samples of the batch: a sample of a step gets the same numbers on any
+-- number of ranks, in a resumed run and when it is computed again. Validation draws, too. rand gives multiples of 2^-24;
+-- randn lies within 5.8.
+function nn.rand(shape)
+  local n, rest, whole = random_shape("rand", shape)
+  return nn.reshape(random_numbers(n, rest), whole)
+end
+function nn.randn(shape)                                   -- Box and Muller: two of two
+  local n, rest, whole = random_shape("randn", shape)
+  local half = (rest + 1) // 2
+  local u = random_numbers(n, 2 * half)
+  local r, angle = nn.sqrt(nn.log(1 - nn.slice(u, 2, 0, half)) * -2), nn.slice(u, 2, half, 2 * half) * (2 * math.pi)
+  return nn.reshape(nn.slice(nn.concat({ r * nn.cos(angle), r * nn.sin(angle) }, 2), 2, 0, rest), whole)
 end
