@@ -94,45 +94,50 @@ static void multiply_in_8_bits(Quantize *c, Op *op, bool trains) {
     op_info[op->kind].infer(c->g, op);
 }
 
-/* The gradient of a weight sums over rows, so their number counts in the training program. */
-static void check_rows(const Op *op) {
+static int64_t rows_of(const Op *op) {
     const Value *x = OPERAND_OF(op, a);
-    int64_t rows = value_numel(x) / x->shape[x->dims - 1];
-    if (rows % GRAIN)
-        fail(op->src,
-             "%s: its unit multiplies in fp8 (matmul_dtype, at %s:%d), which takes rows in multiples of %d, and its "
-             "input has %lld; change the batch or the sequence, or leave matmul_dtype out",
-             op->module->path, policy_of(op)->src.file, policy_of(op)->src.line, GRAIN, (long long)rows);
+    return value_numel(x) / x->shape[x->dims - 1];
 }
 
-/* A unit asks for fp8, and no product of the program is one that can have it. */
-static void check_any(const Graph *g) {
-    for (int i = 0; i < g->units.n; i++) {
-        const UnitPolicy *p = g->units.at[i]->policy;
-        if (p && p->matmul == MATMUL_FP8)
-            fail(setting_source(&p->settings, "matmul_dtype", p->src),
-                 "matmul_dtype = \"fp8\": no linear of its units can multiply in fp8: inputs and outputs must be "
-                 "multiples of %d, and at least %d, and weights no int8; leave it out, or change the model's sizes",
-                 GRAIN, LEAST);
-    }
+/* A unit asks for fp8, and no product of the program is one that can have it. few: one that has too odd a number of
+ * rows, or NULL. */
+static void check_any(const Graph *g, const Op *few) {
+    const UnitPolicy *p = few ? policy_of(few) : NULL;
+    for (int i = 0; i < g->units.n && !p; i++)
+        if (g->units.at[i]->policy && g->units.at[i]->policy->matmul == MATMUL_FP8) p = g->units.at[i]->policy;
+    if (!p) return;
+    Source at = setting_source(&p->settings, "matmul_dtype", p->src);
+    if (few)
+        fail(few->src,
+             "%s: its unit multiplies in fp8 (matmul_dtype, at %s:%d), which takes rows in multiples of %d, and its "
+             "input has %lld; change the batch or the sequence, or leave matmul_dtype out",
+             few->module->path, at.file, at.line, GRAIN, (long long)rows_of(few));
+    fail(at,
+         "matmul_dtype = \"fp8\": no linear of its units can multiply in fp8: inputs and outputs must be multiples of "
+         "%d, and at least %d, and weights no int8; leave it out, or change the model's sizes",
+         GRAIN, LEAST);
 }
 
 void lower_quantize(Graph *g, Program *p) {
     Quantize c = {.g = g, .b = {.g = g, .p = p, .phase = FORWARD}, .nvalues = g->values.n};
     c.amax = NEW_ARRAY(g->arena, Value *, c.nvalues + 1);
     c.copies = NEW_ARRAY(g->arena, Copy *, c.nvalues + 1);
+    const Op *few = NULL;
     bool any = false;
     Program old = *p;
     memset(&p->ops, 0, sizeof p->ops);
     for (int i = 0; i < old.ops.n; i++) {
         Op *op = old.ops.at[i];
         const Param *w = weight_of(op);
-        if (w && p == g->train) check_rows(op);
-        if (w) multiply_in_8_bits(&c, op, p == g->train && w->requires_grad);
-        any |= w != NULL;
+        if (w && rows_of(op) % GRAIN == 0) { /* the gradient of a weight sums over rows */
+            multiply_in_8_bits(&c, op, p == g->train && w->requires_grad);
+            any = true;
+        } else if (w && !few) {
+            few = op;
+        }
         push(&p->ops, g->arena, op);
     }
-    if (!any && p == g->train) check_any(g);
+    if (!any && p == g->train) check_any(g, few);
 }
 
 /* GPUs before compute capability 8.9 have no such products; the CPU emulates them. */
@@ -142,8 +147,7 @@ void lower_quantize_check(const Graph *g, const Device *d) {
         if (p && p->matmul == MATMUL_FP8)
             fail(setting_source(&p->settings, "matmul_dtype", p->src),
                  "matmul_dtype = \"fp8\": %s has no products in fp8; leave it out (--set matmul=plain in shardc's "
-                 "models), "
-                 "or give another --device; the CPU target computes the same numbers",
+                 "models), or give another --device; the CPU target computes the same numbers",
                  d->name);
     }
 }
