@@ -99,8 +99,8 @@ static int64_t rows_of(const Op *op) {
     return value_numel(x) / x->shape[x->dims - 1];
 }
 
-/* A unit asks for fp8, and no product of the program is one that can have it. few: one that has too odd a number of
- * rows, or NULL. */
+/* A unit asks for fp8, and no product of the program is one that can have it. few: one that has a number of rows
+ * that does not fit, or NULL. */
 static void check_any(const Graph *g, const Op *few) {
     const UnitPolicy *p = few ? policy_of(few) : NULL;
     for (int i = 0; i < g->units.n && !p; i++)
@@ -109,9 +109,10 @@ static void check_any(const Graph *g, const Op *few) {
     Source at = setting_source(&p->settings, "matmul_dtype", p->src);
     if (few)
         fail(few->src,
-             "%s: its unit multiplies in fp8 (matmul_dtype, at %s:%d), which takes rows in multiples of %d, and its "
-             "input has %lld; change the batch or the sequence, or leave matmul_dtype out",
-             few->module->path, at.file, at.line, GRAIN, (long long)rows_of(few));
+             "%s: its unit multiplies in fp8 (matmul_dtype, at %s:%d), which takes rows in multiples of %d, and at "
+             "least "
+             "%d, and its input has %lld; change the batch or the sequence, or leave matmul_dtype out",
+             few->module->path, at.file, at.line, GRAIN, LEAST, (long long)rows_of(few));
     fail(at,
          "matmul_dtype = \"fp8\": no linear of its units can multiply in fp8: inputs and outputs must be multiples of "
          "%d, and at least %d, and weights no int8; leave it out, or change the model's sizes",
@@ -129,7 +130,7 @@ void lower_quantize(Graph *g, Program *p) {
     for (int i = 0; i < old.ops.n; i++) {
         Op *op = old.ops.at[i];
         const Param *w = weight_of(op);
-        if (w && rows_of(op) % GRAIN == 0) { /* the gradient of a weight sums over rows */
+        if (w && wide_enough(rows_of(op))) { /* the gradient of a weight sums over rows */
             multiply_in_8_bits(&c, op, p == g->train && w->requires_grad);
             any = true;
         } else if (w && !few) {

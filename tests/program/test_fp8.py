@@ -15,7 +15,7 @@ from harness import ROOT, SHARDC, build, check, close, command, corpus, floats, 
 sys.path.append(os.path.join(ROOT, "tests", "golden"))
 from signs import hash_of, hashed, signed_sum  # noqa: E402
 
-ROWS, IN, OUT = 48, 80, 64
+ROWS, IN, OUT = 96, 80, 64
 # `turned`: the weight is [inputs, outputs], as GPT-2's. x and what the results are weighted by are given, so that all roundings are known.
 LINEAR = """local nn, optim = require "nn", require "optim"
 local o = nn.options { turned = false, precision = nn.choice("fp32", "bf16") }
@@ -236,7 +236,7 @@ def refused(pattern, *args, model_file="models/gpt2.lua", **options):
 
 def test_refused():
     small = dict(SMALL)
-    refused(r"gpt2\.lua:\d+: h\.0\.attn\.c_attn: .*fp8.*multiples of 16, and its input has 122; change the batch or the sequence", **dict(small, seq=61))
+    refused(r"gpt2\.lua:\d+: h\.0\.attn\.c_attn: .*fp8.*multiples of 16, and at least 64, and its input has 122; change the batch or the sequence", **dict(small, seq=61))
     refused(r"gpt2\.lua:\d+: matmul_dtype = \"fp8\": no linear .* multiples of 16, and at least 64", **dict(small, dim=40))
     refused(r"a100 has no products in fp8.*matmul", "--device", "a100", **small)
     text = LINEAR.replace('matmul_dtype = "fp8"', 'matmul_dtype = "fp4"')

@@ -20,7 +20,7 @@ static const char MODEL[] =
     "nn.fully_shard(block, { mp_policy = { param_dtype = 'bf16', %s } })\n"
     "nn.fully_shard(m, { mp_policy = { param_dtype = 'bf16' } })\n"
     "return nn.training { model = m,\n"
-    "  batch = { tokens = nn.input('int32', { 2, 8 }), targets = nn.input('int32', { 2, 8 }) },\n"
+    "  batch = { tokens = nn.input('int32', { 2, 32 }), targets = nn.input('int32', { 2, 32 }) },\n"
     "  loss = function(m, b) return nn.cross_entropy(m(b.tokens), b.targets) end,\n"
     "  optimizer = optim.AdamW {} }\n";
 
