@@ -63,10 +63,10 @@ void attention_drop(const attention *a, const sc_task *task, int64_t b, int64_t 
  */
 typedef struct {
     real *q, *go, *dq, *k, *v, *p, *ds, *dk, *dv;
-    real lse[TILE], delta[TILE];
+    real lse[TILE], delta[TILE], dlse[TILE];
 } attention_panels;
 
-/* lse and delta of a tile's queries; dlse: NULL: none. */
+/* lse, dlse and delta of a tile's queries; dlse: NULL: none. */
 void attention_statistics(const attention *a, attention_panels *p, const sc_tensor *go, const sc_tensor *o,
                           const sc_tensor *lse, const sc_tensor *dlse, int64_t b, int64_t h, int64_t i0, int64_t rows);
 /* One row: products of q and k in p->p become p·mask, go vᵀ in p->ds the gradient of the products, or (of_bias) of what

@@ -4,9 +4,11 @@
  *
  * With p = e^(score - lse), m the dropout mask (with its 1/(1-p)), delta_i = Σ_d go·o (Dao et al. 2022):
  *   dv = (p·m)ᵀ go,  dp = (go vᵀ)·m,  ds = p·(dp - delta)·scale·slope,  dq = ds k,  dk = dsᵀ q,
- * with the slope 1 - tanh² of a capped score, else 1. A gradient of lse adds p·dlse to ds: delta loses it.
- * A part takes whole key heads: it walks over their query heads, tiles of queries, tiles of keys, in this order, and
- * adds dk and dv up in its workspace, where they stay in real until they are rounded once. No two parts meet in a sum.
+ * with the slope 1 - tanh² of a capped score, else 1. A gradient of lse adds p·dlse to ds: delta loses it. Where one
+ * tile has all keys of a query, delta is Σ p·dp, which is the same but for rounding: ds then adds up to 0, so that what
+ * equal keys have in common leaves dq. A part takes whole key heads: it walks over their query heads, tiles of queries,
+ * tiles of keys, in this order, and adds dk and dv up in its workspace, where they stay in real until they are rounded
+ * once. No two parts meet in a sum.
  */
 #include "attention.h"
 
@@ -37,9 +39,16 @@ void attention_statistics(const attention *a, attention_panels *p, const sc_tens
             sum += sc_chunk_dot(sc_in(go, g0 + d, n, bg), sc_in(o, o0 + d, n, bo), n);
         }
         int64_t row = (b * a->heads + h) * a->queries + i0 + r;
-        p->delta[r] = dlse ? sum - (real)sc_get(dlse, row) : sum;
+        p->dlse[r] = dlse ? (real)sc_get(dlse, row) : 0;
+        p->delta[r] = sum - p->dlse[r];
         p->lse[r] = (real)sc_get(lse, row);
     }
+}
+
+/* Of the queries from i0 on: the tile of keys from j0 on. */
+static bool holds_all_keys(const attention *a, int64_t i0, int64_t j0) {
+    int64_t rows = sc_min(TILE, a->queries - i0);
+    return j0 == attention_begin(a, i0) && attention_end(a, i0, rows) <= j0 + KEYS;
 }
 
 void attention_row_grad(const sc_task *task, const attention *a, attention_panels *p, int64_t b, int64_t h, int64_t i,
@@ -53,10 +62,14 @@ void attention_row_grad(const sc_task *task, const attention *a, attention_panel
     attention_mask(a, b, i, j0, cols, power);
     if (lse == -(real)INFINITY) lse = 0; /* a row that sees nothing: all scores are -inf */
     for (int64_t j = 0; j < cols; j++) {
-        real x = sc_exp(power[j] - lse);
-        real score_grad = x * (ds[j] * mask[j] - delta);
+        power[j] = sc_exp(power[j] - lse);
+        ds[j] *= mask[j];
+    }
+    if (holds_all_keys(a, i - r, j0)) delta = sc_chunk_dot(power, ds, cols) - p->dlse[r];
+    for (int64_t j = 0; j < cols; j++) {
+        real score_grad = power[j] * (ds[j] - delta);
         ds[j] = of_bias ? score_grad : score_grad * scale * slope[j];
-        power[j] = x * mask[j];
+        power[j] *= mask[j];
     }
 }
 

@@ -217,6 +217,8 @@ def masked(r, family, c, rows):
     if family == "t5":
         options["target_seq"] = r.choice([7, 20])
         told = torch.arange(options["target_seq"]) < torch.randint(2, options["target_seq"] + 1, (rows, 1)) # padded at the end, as collators pad
+        if r.random() < 0.5:                                 # or anywhere, so that the decoder reads equal tokens
+            told = (torch.rand(rows, options["target_seq"]) < 0.7) | (torch.arange(options["target_seq"]) == 0)
         inputs["labels"] = torch.randint(0, c["vocab_size"], (rows, options["target_seq"])).where(told, -100)
     return inputs, options
 

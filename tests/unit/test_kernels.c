@@ -662,6 +662,23 @@ static void check_attention(int d, attention_case c) {
     release();
 }
 
+/* A query that sees one key takes that key's value whatever it is, so its gradient is 0 to the bit. */
+Test(kernels, attention_to_one_key) {
+    int64_t heads = 3, size = 40, real_size = sizeof(real), n = 70;
+    sc_tensor q = filled(T_(FP32, 1, n, heads, size), 2, 0), k = filled(T_(FP32, 1, n, heads, size), 2, 0);
+    sc_tensor v = filled(T_(FP32, 1, n, heads, size), 1, 0), go = filled(T_(FP32, 1, n, heads, size), 1, 0);
+    sc_tensor o = T_(FP32, 1, n, heads, size), lse = T_(SC_REAL, 1, heads, n), dq = T_(FP32, 1, n, heads, size);
+    sc_tensor dk = T_(FP32, 1, n, heads, size), dv = T_(FP32, 1, n, heads, size);
+    sc_tensor w = workspace(3 * sc_cpu_attention_bytes(size, size, real_size));
+    sc_tensor wb = workspace(3 * sc_cpu_attention_grad_bytes(size, size, n, real_size));
+    run(attention, .o = o, .lse = lse, .q = q, .k = k, .v = v, .work = w, .causal = 1, .scale = 0.2);
+    run(attention_grad, .dq = dq, .dk = dk, .dv = dv, .g = go, .q = q, .k = k, .v = v, .o = o, .lse = lse, .work = wb,
+        .causal = 1, .scale = 0.2);
+    for (int64_t i = 0; i < heads * size; i++) cr_assert_eq(val(&dq, i), 0, "%lld: %g", (long long)i, val(&dq, i));
+    cr_expect_neq(val(&dq, heads * size), 0);
+    release();
+}
+
 Test(kernels, attention) {
     FOR_DTYPES {
         check_attention(d, (attention_case){2, 67, 67, 4, 4, 24, 24, 1, 0, 0});
