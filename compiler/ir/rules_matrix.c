@@ -143,8 +143,8 @@ static Value *product_of(Builder *b, Value *x, Value *scale_x, Value *y, Value *
  * Learning", 2022). B is made of w once more, so that no copy of a parameter is kept for the backward. */
 static void grad_of_quantized(Builder *b, const Op *op, OpParts *d) {
     const Op *x = op->matmul.a->def, *w = op->matmul.b->def;
-    bool trains = INT_OF(x, both), turned = INT_OF(w, turn);
     Value *gy = d->matmul.y, *from = OPERAND_OF(w, x), *amax = BUILD(b, absmax, .x = gy)->absmax.y;
+    bool trains = value_root(from)->param->requires_grad, turned = INT_OF(w, turn);
     Dtype made = OPERAND_OF(x, x)->dtype;
     const Op *g = BUILD(b, quantize, .x = gy, .amax = amax, .dtype = FP8_E5M2, .both = trains);
     const Op *other = BUILD(b, quantize, .x = from, .amax = OPERAND_OF(w, amax), .dtype = FP8_E4M3, .turn = !turned);

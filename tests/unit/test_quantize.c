@@ -3,8 +3,8 @@
  * Relied on by: make test. */
 #include "lua_graph.h"
 
-/* A gated MLP beside an attention's fused products is in models/; here one block of three linears. Arguments: what is
- * said of the model after it is made, its policy for the block. */
+/* A block of linears between an embedding and a head. Arguments: what is said of the model after it is made, the dtypes
+ * of the block's policy. */
 static const char MODEL[] =
     "local nn, optim = require 'nn', require 'optim'\n"
     "local block, m = nn.module 'Block', nn.module 'Net'\n"
@@ -81,6 +81,9 @@ Test(quantize, a_frozen_weight_has_no_turned_operands) {
     cr_expect_eq(quantized(p, FORWARD, FP8_E4M3, true), 1);
     cr_expect_eq(quantized(p, BACKWARD, FP8_E5M2, true), 2);
     cr_expect_eq(products(p, BACKWARD, true), 5);
+    p = program(lowered(text("nn.freeze(block.gate)", "matmul_dtype = 'fp8'"), 1), "micro");
+    cr_expect_eq(quantized(p, FORWARD, FP8_E4M3, true), 2, "up reads what gate does");
+    cr_expect_eq(quantized(p, BACKWARD, FP8_E5M2, true), 2);
 }
 
 Test(quantize, recomputed_blocks_keep_the_magnitudes_of_weights) {
