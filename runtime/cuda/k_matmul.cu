@@ -221,8 +221,7 @@ static bool library_takes_8_bits(const product *p) {
 static int bias_comes_first(const product *p) {
     uint64_t all = 0;
     for (const sc_tensor *t : {p->y, p->a, p->b}) all |= (uint64_t)(uintptr_t)t->p;
-    all |=
-        (uint64_t)((p->ldy * size_of(p->y->dtype)) | (p->lda * size_of(p->a->dtype)) | (p->ldb * size_of(p->b->dtype)));
+    all |= (uint64_t)((p->ldy * size_of(p->y->dtype)) | (p->lda * size_of(p->a->dtype)) | (p->ldb * size_of(p->b->dtype)));
     return p->bias && p->y->dtype != FP32 && all % 16;
 }
 
@@ -557,7 +556,8 @@ static void by_ourselves(const sc_task *t, const product *p, char *y, const char
         o.z = bytes_from(p->z, at);
         o.f = p->f;
     }
-    sc_launch(multiply, ceil_div(p->m, TILE) * o.across, 256, 2 * DEPTH * (TILE + 1) * sizeof(float), SC_STREAM(t), o);
+    sc_launch(multiply, ceil_div(p->m, TILE) * o.across, 256, 2 * DEPTH * (TILE + 1) * sizeof(float), SC_STREAM(t),
+              o);
 }
 
 /* ── running ────────────────────────────────────────────────────────────────────────────────────────────────────────

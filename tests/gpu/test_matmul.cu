@@ -242,143 +242,40 @@ static void check_all() {
             check({.in = in, .out = in, .ta = ta, .tb = tb, .bias = bias, .m = 64, .n = 96, .k = 128});
         }
     for (int in : {FP32, BF16}) {
-        check({.what = "folded",
-               .in = in,
-               .out = in,
-               .tb = true,
-               .bias = true,
-               .lead = {2, 3},
-               .m = 16,
-               .n = 24,
+        check({.what = "folded", .in = in, .out = in, .tb = true, .bias = true, .lead = {2, 3}, .m = 16, .n = 24,
                .k = 32});
-        check({.what = "folded, one row each",
-               .in = in,
-               .out = in,
-               .bias = true,
-               .lead = {2, 5},
-               .m = 1,
-               .n = 24,
+        check({.what = "folded, one row each", .in = in, .out = in, .bias = true, .lead = {2, 5}, .m = 1, .n = 24,
                .k = 32});
-        check({.what = "strided rows",
-               .in = in,
-               .out = in,
-               .bias = true,
-               .m = 20,
-               .n = 24,
-               .k = 32,
-               .stride_a = {40, 1},
-               .stride_b = {56, 1},
-               .stride_y = {72, 1},
-               .shift_a = 8,
-               .shift_b = 16});
-        check({.what = "leading dims swapped, b shared",
-               .in = in,
-               .out = in,
-               .tb = true,
-               .lead = {3, 4},
-               .m = 8,
-               .n = 16,
-               .k = 32,
-               .stride_a = {32 * 8, 3 * 32 * 8, 32, 1}});
-        check({.what = "rows far apart, b shared",
-               .in = in,
-               .out = in,
-               .tb = true,
-               .lead = {3},
-               .m = 8,
-               .n = 16,
-               .k = 32,
-               .stride_a = {32, 3 * 32, 1}});
-        check(
-            {.what = "b shared, a transposed", .in = in, .out = in, .ta = true, .lead = {3}, .m = 8, .n = 16, .k = 32});
-        check({.what = "batched",
-               .in = in,
-               .out = in,
-               .tb = true,
-               .bias = true,
-               .lead = {2, 3},
-               .m = 8,
-               .n = 16,
-               .k = 32,
-               .shared = false});
-        check({.what = "heads first",
-               .in = in,
-               .out = in,
-               .tb = true,
-               .lead = {2, 3},
-               .m = 20,
-               .n = 20,
-               .k = 16,
-               .shared = false,
-               .stride_a = {960, 16, 48, 1},
-               .stride_b = {960, 16, 48, 1}});
-        check({.what = "b expanded",
-               .in = in,
-               .out = in,
-               .ta = true,
-               .tb = true,
-               .lead = {4},
-               .m = 8,
-               .n = 16,
-               .k = 32,
-               .shared = false,
-               .stride_b = {0, 32, 1}});
-        check({.what = "odd addresses",
-               .in = in,
-               .out = in,
-               .tb = true,
-               .bias = true,
-               .m = 33,
-               .n = 17,
-               .k = 29,
-               .stride_a = {31, 1},
-               .stride_b = {29, 1},
-               .stride_y = {19, 1},
-               .shift_a = 1,
-               .shift_b = 3,
+        check({.what = "strided rows", .in = in, .out = in, .bias = true, .m = 20, .n = 24, .k = 32,
+               .stride_a = {40, 1}, .stride_b = {56, 1}, .stride_y = {72, 1}, .shift_a = 8, .shift_b = 16});
+        check({.what = "leading dims swapped, b shared", .in = in, .out = in, .tb = true, .lead = {3, 4}, .m = 8,
+               .n = 16, .k = 32, .stride_a = {32 * 8, 3 * 32 * 8, 32, 1}});
+        check({.what = "rows far apart, b shared", .in = in, .out = in, .tb = true, .lead = {3}, .m = 8, .n = 16,
+               .k = 32, .stride_a = {32, 3 * 32, 1}});
+        check({.what = "b shared, a transposed", .in = in, .out = in, .ta = true, .lead = {3}, .m = 8, .n = 16,
+               .k = 32});
+        check({.what = "batched", .in = in, .out = in, .tb = true, .bias = true, .lead = {2, 3}, .m = 8, .n = 16,
+               .k = 32, .shared = false});
+        check({.what = "heads first", .in = in, .out = in, .tb = true, .lead = {2, 3}, .m = 20, .n = 20, .k = 16,
+               .shared = false, .stride_a = {960, 16, 48, 1}, .stride_b = {960, 16, 48, 1}});
+        check({.what = "b expanded", .in = in, .out = in, .ta = true, .tb = true, .lead = {4}, .m = 8, .n = 16, .k = 32,
+               .shared = false, .stride_b = {0, 32, 1}});
+        check({.what = "odd addresses", .in = in, .out = in, .tb = true, .bias = true, .m = 33, .n = 17, .k = 29,
+               .stride_a = {31, 1}, .stride_b = {29, 1}, .stride_y = {19, 1}, .shift_a = 1, .shift_b = 3,
                .shift_y = 1});
-        check({.what = "rows of a on one another",
-               .in = in,
-               .out = in,
-               .tb = true,
-               .bias = true,
-               .m = 8,
-               .n = 16,
-               .k = 32,
-               .stride_a = {0, 1},
-               .by_library = false});
+        check({.what = "rows of a on one another", .in = in, .out = in, .tb = true, .bias = true, .m = 8, .n = 16,
+               .k = 32, .stride_a = {0, 1}, .by_library = false});
         check({.what = "one column", .in = in, .out = in, .bias = true, .m = 40, .n = 1, .k = 32});
         check({.what = "inner size 1", .in = in, .out = in, .tb = true, .m = 40, .n = 24, .k = 1});
     }
     for (int in : {BF16, FP16})
         for (bool bias : {false, true}) {
-            check({.what = "weight gradient",
-                   .in = in,
-                   .out = FP32,
-                   .ta = true,
-                   .bias = bias,
-                   .m = 48,
-                   .n = 64,
+            check({.what = "weight gradient", .in = in, .out = FP32, .ta = true, .bias = bias, .m = 48, .n = 64,
                    .k = 200});
-            check({.what = "batched",
-                   .in = in,
-                   .out = FP32,
-                   .bias = bias,
-                   .lead = {2},
-                   .m = 17,
-                   .n = 20,
-                   .k = 24,
+            check({.what = "batched", .in = in, .out = FP32, .bias = bias, .lead = {2}, .m = 17, .n = 20, .k = 24,
                    .shared = false});
         }
-    check({.what = "own",
-           .in = FP32,
-           .out = BF16,
-           .ta = true,
-           .bias = true,
-           .lead = {2},
-           .m = 70,
-           .n = 130,
-           .k = 65,
+    check({.what = "own", .in = FP32, .out = BF16, .ta = true, .bias = true, .lead = {2}, .m = 70, .n = 130, .k = 65,
            .by_library = false});
     check({.what = "own", .in = FP16, .out = BF16, .tb = true, .m = 70, .n = 66, .k = 50, .by_library = false});
     for (int dtype : {BF16, FP16}) check_one_rounding(dtype);
@@ -388,26 +285,10 @@ static void check_all() {
                 if (bias && SC_HAS(f, SC_GELU | SC_GRADIENT)) continue;
                 bool tb = SC_HAS(f, SC_GELU | SC_GRADIENT);
                 check({.in = in, .out = in, .tb = tb, .bias = bias, .m = 64, .n = 96, .k = 128, .add = !f, .f = f});
-                check({.in = in,
-                       .out = in,
-                       .tb = tb,
-                       .bias = bias,
-                       .m = 33,
-                       .n = 17,
-                       .k = 29,
-                       .by_library = in == FP32,
-                       .add = !f,
-                       .f = f});
-                check({.what = "folded",
-                       .in = in,
-                       .out = in,
-                       .bias = bias,
-                       .lead = {2, 3},
-                       .m = 16,
-                       .n = 24,
-                       .k = 32,
-                       .add = !f,
-                       .f = f});
+                check({.in = in, .out = in, .tb = tb, .bias = bias, .m = 33, .n = 17, .k = 29,
+                       .by_library = in == FP32, .add = !f, .f = f});
+                check({.what = "folded", .in = in, .out = in, .bias = bias, .lead = {2, 3}, .m = 16, .n = 24, .k = 32,
+                       .add = !f, .f = f});
             }
     check({.what = "weight gradient", .in = BF16, .out = FP32, .ta = true, .m = 48, .n = 64, .k = 200, .add = 1});
 #ifndef SC_EMULATE
@@ -428,8 +309,8 @@ static bool compare_gated(const problem &c, const std::vector<double> &sums, con
     for (size_t i = 0; i < sums.size(); i++) {
         double s = 1 / (1 + exp(-gate[i])), silu = gate[i] * s;
         first[i] = SC_HAS(c.f, SC_GATED | SC_GRADIENT) ? sums[i] * up[i] * (s + silu * (1 - s))
-                   : c.f == SC_GATED                   ? silu * sums[i]
-                                                       : silu * z.x[i];
+                   : c.f == SC_GATED    ? silu * sums[i]
+                                        : silu * z.x[i];
         if (SC_HAS(c.f, SC_GATED | SC_GRADIENT)) second[i] = sums[i] * silu;
     }
     bool good = c.f == SC_GATED || close_to(text, "z", z.x, second, 2 * most, most);
@@ -481,8 +362,8 @@ static void check_gated(const problem &c, bool in_place, int again = 1) {
     }
     char name[200];
     snprintf(name, sizeof name, "%s %s%s%lldx%lldx%lld%s%s%s%s", dtype_text(c.in), c.what, *c.what ? " " : "",
-             (long long)c.m, (long long)c.n, (long long)c.k, c.tb ? " tb" : "", c.bias ? " bias" : "", name_of(c.f),
-             in_place ? " in place" : "");
+             (long long)c.m, (long long)c.n, (long long)c.k, c.tb ? " tb" : "", c.bias ? " bias" : "",
+             name_of(c.f), in_place ? " in place" : "");
     verdict(good, name, (text + (n ? ", library" : ", own kernel")).c_str());
     release(apart);
     release_operands(x);
@@ -499,39 +380,14 @@ static void check_all_gated() {
                 check_gated(c, in_place);
                 c.what = "rows on one another", c.stride_a = {0, 1};
                 check_gated(c, in_place);
-                c = {.what = "odd addresses",
-                     .in = in,
-                     .out = in,
-                     .tb = tb,
-                     .bias = bias,
-                     .m = 24,
-                     .n = 40,
-                     .k = 32,
-                     .shift_y = 1,
-                     .f = f};
+                c = {.what = "odd addresses", .in = in, .out = in, .tb = tb, .bias = bias, .m = 24, .n = 40, .k = 32,
+                     .shift_y = 1, .f = f};
                 check_gated(c, in_place);
-                c = {.what = "folded",
-                     .in = in,
-                     .out = in,
-                     .tb = tb,
-                     .bias = bias,
-                     .lead = {2, 3},
-                     .m = 16,
-                     .n = 24,
-                     .k = 32,
-                     .f = f};
+                c = {.what = "folded", .in = in, .out = in, .tb = tb, .bias = bias, .lead = {2, 3}, .m = 16, .n = 24,
+                     .k = 32, .f = f};
                 check_gated(c, in_place);
-                c = {.what = "batch",
-                     .in = in,
-                     .out = in,
-                     .tb = tb,
-                     .bias = bias,
-                     .lead = {2, 3},
-                     .m = 16,
-                     .n = 24,
-                     .k = 32,
-                     .shared = false,
-                     .f = f};
+                c = {.what = "batch", .in = in, .out = in, .tb = tb, .bias = bias, .lead = {2, 3}, .m = 16, .n = 24,
+                     .k = 32, .shared = false, .f = f};
                 check_gated(c, in_place);
                 c.m = 5, c.n = 7, c.k = 9;
                 check_gated(c, in_place);
@@ -588,15 +444,8 @@ static void check_all_hopper() {
     /* one and two pairs of blocks, groups of rows that are not full; 11, 12 and 13 blocks of k */
     for (int f : {SC_GELU | SC_TOO, SC_GELU | SC_GRADIENT}) {
         bool too = f & SC_TOO;
-        problem c = {.in = BF16,
-                     .out = BF16,
-                     .tb = !too,
-                     .bias = too,
-                     .m = 512,
-                     .n = 1024,
-                     .k = 704,
-                     .by_library = false,
-                     .f = f};
+        problem c = {.in = BF16, .out = BF16, .tb = !too, .bias = too, .m = 512, .n = 1024, .k = 704,
+                     .by_library = false, .f = f};
         check_hopper(c, 2, 20);
         c.bias = false;
         c.m = too ? 1280 : 2560, c.n = 512, c.k = too ? 768 : 832;
@@ -607,16 +456,8 @@ static void check_all_hopper() {
             bool tb = SC_HAS(f, SC_GATED | SC_TOO), bias = flags & 1, in_place = flags & 2;
             if (bias && SC_HAS(f, SC_GATED | SC_GRADIENT)) continue;
             library.multiprocessors = 2;
-            problem c = {.what = "9.0",
-                         .in = BF16,
-                         .out = BF16,
-                         .tb = tb,
-                         .bias = bias,
-                         .m = 512,
-                         .n = 1024,
-                         .k = 704,
-                         .by_library = false,
-                         .f = f};
+            problem c = {.what = "9.0", .in = BF16, .out = BF16, .tb = tb, .bias = bias, .m = 512, .n = 1024, .k = 704,
+                         .by_library = false, .f = f};
             check_gated(c, in_place, 20);
             c.m = 1280, c.n = 512, c.k = 768;
             check_gated(c, in_place, 20);
