@@ -22,9 +22,8 @@ struct Copy { /* a value in 8 bits, made before */
 typedef struct {
     Graph *g;
     Builder b;
-    int nvalues;
-    Value **amax; /* by Value.id, as are the copies */
-    Copy **copies;
+    Value **amax;  /* by Value.id, */
+    Copy **copies; /* as are these */
 } Quantize;
 
 static const UnitPolicy *policy_of(const Op *op) {
@@ -120,9 +119,9 @@ static void check_any(const Graph *g, const Op *few) {
 }
 
 void lower_quantize(Graph *g, Program *p) {
-    Quantize c = {.g = g, .b = {.g = g, .p = p, .phase = FORWARD}, .nvalues = g->values.n};
-    c.amax = NEW_ARRAY(g->arena, Value *, c.nvalues + 1);
-    c.copies = NEW_ARRAY(g->arena, Copy *, c.nvalues + 1);
+    Quantize c = {.g = g, .b = {.g = g, .p = p, .phase = FORWARD}};
+    c.amax = NEW_ARRAY(g->arena, Value *, g->values.n + 1);
+    c.copies = NEW_ARRAY(g->arena, Copy *, g->values.n + 1);
     const Op *few = NULL;
     bool any = false;
     Program old = *p;
@@ -148,7 +147,7 @@ void lower_quantize_check(const Graph *g, const Device *d) {
         if (p && p->matmul == MATMUL_FP8)
             fail(setting_source(&p->settings, "matmul_dtype", p->src),
                  "matmul_dtype = \"fp8\": %s has no products in fp8; leave it out (--set matmul=plain in shardc's "
-                 "models), or give another --device; the CPU target computes the same numbers",
+                 "models), or give another --device; the CPU target emulates them",
                  d->name);
     }
 }

@@ -152,14 +152,9 @@ SC_KERNEL(quantize) {
     bool runs =
         aligned(k->x.p, 16) && aligned(w.y, 8) && aligned(w.turned, 4) && w.cols % RUN == 0 && w.rows % DEEP == 0;
     int64_t blocks = w.across * ceil_div(w.rows, ROWS);
-    with_float(task, k->x.dtype, [&](auto e) {
+    with_runs(task, k->x.dtype, runs, [&](auto e, auto width) {
         using E = decltype(e);
-        constexpr int most = wide<E>;
-        if (k->y.dtype == FP8_E4M3)
-            runs ? sc_launch(quantize<E, e4m3, most>, blocks, BLOCK, 0, SC_STREAM(task), w)
-                 : sc_launch(quantize<E, e4m3, 1>, blocks, BLOCK, 0, SC_STREAM(task), w);
-        else
-            runs ? sc_launch(quantize<E, e5m2, most>, blocks, BLOCK, 0, SC_STREAM(task), w)
-                 : sc_launch(quantize<E, e5m2, 1>, blocks, BLOCK, 0, SC_STREAM(task), w);
+        sc_launch(k->y.dtype == FP8_E4M3 ? quantize<E, e4m3, width.value> : quantize<E, e5m2, width.value>, blocks,
+                  BLOCK, 0, SC_STREAM(task), w);
     });
 }

@@ -20,7 +20,7 @@ typedef struct {
     uint8_t zero[4];
 } sc_matmul_key;
 
-/* The dtypes of a and b; of equal ones that number. */
+/* The key's `in`: a's dtype, and where b has another one, SC_MATMUL_B times b's besides. */
 enum { SC_MATMUL_B = 16 };
 static inline uint8_t sc_matmul_in(int a, int b) {
     return (uint8_t)(a == b ? a : a + SC_MATMUL_B * b);
