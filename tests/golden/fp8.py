@@ -8,7 +8,6 @@ import json
 import os
 
 import torch
-import torch.nn.functional as F
 
 import reference
 from signs import PATTERNS, hashed, signed_sum
@@ -50,7 +49,7 @@ def in_8_bits(model):
         m.forward = lambda x: Product.apply(x, m.weight.T) + m.bias
 
     def attention(m):
-        def forward(x, m=m):
+        def forward(x):
             all_three = Product.apply(x, torch.cat((m.q_proj.weight, m.k_proj.weight, m.v_proj.weight)))
             q, k, v = reference.heads_of(all_three, m.heads + 2 * m.kv_heads).split((m.heads, m.kv_heads, m.kv_heads), 1)
             return m.o_proj(reference.attend(reference.rope(q, m.frequencies), reference.rope(k, m.frequencies), v, True))

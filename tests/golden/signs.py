@@ -16,7 +16,8 @@ def hash_of(i, pattern):
 
 def hashed(pattern, n, name, dims):
     """n initial values of the parameter `name`, fp32: of a norm round 1, else round 0, matrices of some 64 inputs with about their size."""
-    middle, width = (1.0 if "ln_" in name or "norm" in name else 0.0) if dims < 2 and not name.endswith("bias") else 0.0, 0.2 if dims > 1 else 0.1
+    norm = dims < 2 and not name.endswith("bias") and ("ln_" in name or "norm" in name)
+    middle, width = 1.0 if norm else 0.0, 0.2 if dims > 1 else 0.1
     return [struct.unpack("f", struct.pack("f", middle + width * (hash_of(i, pattern + 7) / 2 ** 31 - 1)))[0] for i in range(n)]
 
 
