@@ -1,5 +1,6 @@
 """A workload in PyTorch, as its users write it for speed: FSDP2 (fully_shard a block and the root), every block and the loss
-compiled, bf16 parameters in use and gradients reduced in fp32, fused AdamW on fp32 shards, SDPA attention; -fp8 by torchao's tensorwise recipe. Prints a JSON line.
+compiled, bf16 parameters in use and gradients reduced in fp32, fused AdamW on fp32 shards, SDPA attention; -fp8 by torchao's tensorwise
+recipe. Prints a JSON line.
 
   python3 bench/torch_fsdp2.py llama3-8b-4x1x8192      # starts its ranks itself; torchrun does as well
 

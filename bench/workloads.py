@@ -3,8 +3,8 @@
 A name is MODEL-WORLDxBATCHxSEQ with suffixes: -recompute (every block), -offload (parameters and optimizer on the host), -clip
 (gradients clipped to norm 1; the others are not clipped, on either side), -nondeterministic (shardc: faster kernels that may give
 other bits from run to run; PyTorch is so anyway), -moments (AdamW's moments in bf16, ours alone), -gradients (ours made in bf16 and
-summed in fp32, as PyTorch's are in every row; without it they are made in fp32), -fp8 (linears of blocks in fp8). Ours alone: -fp32 (no bf16 at all), -accumulate (four
-microbatches a step), -selective (recompute what is cheap), -activations (activations on the host), and the model `transformer`. Batch
+summed in fp32, as PyTorch's are in every row; without it they are made in fp32), -fp8 (linears of blocks in fp8). Ours alone: -fp32 (no
+bf16 at all), -accumulate (four microbatches a step), -selective (recompute what is cheap), -activations (activations on the host), and the model `transformer`. Batch
 and sequence are one microbatch's on one GPU.
 
 Relies on: nothing. Relied on by: gpu.py, torch_fsdp2.py, floor.py."""
