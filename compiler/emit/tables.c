@@ -153,7 +153,7 @@ static void put_params(const Emit *e) {
             SHAPE(shape, p->dims), NUMBER(p->unit ? p->unit->id : -1),
             NUMBER(p->reached && p->requires_grad && !p->is_buffer), NUMBER(p->is_buffer), NUMBER(p->flat_offset),
             NUMBER(numel), NUMBER(p->group), ADDRESS(p->is_buffer ? state_at(e, buffer_state(e, p)) : 0),
-            NUMBER(p->scales ? p->scales->id + 1 : 0), NUMBER(p->copies ? p->copies->id + 1 : 0));
+            NUMBER(p->scales ? p->scales->id + 1 : 0), NUMBER(p->copies ? p->copies->id + 1 : 0), NUMBER(p->internal));
     }
     close_table(e, e->g->params.n);
 }
@@ -453,6 +453,7 @@ static unsigned long long model_hash(const Graph *g) {
     uint64_t h = MIX_FROM;
     for (int i = 0; i < g->params.n; i++) {
         const Param *p = g->params.at[i];
+        if (p->internal) continue;
         int64_t dtype = p->dtype, dims = p->dims, shape[MAX_DIMS];
         param_whole(p, shape);
         mix(&h, p->path, strlen(p->path) + 1);

@@ -192,6 +192,7 @@ struct Param {
     Adapter adapter;
     const Param *scales; /* of an int8 matrix: what its rows are multiplied by; NULL: it is not in int8 */
     const Param *copies; /* of a frozen copy: what it begins as, by the same key; NULL: it is none */
+    bool internal;       /* a buffer that the compiler keeps for itself (ir/amax_history.h): no file of weights has it */
     Stored *stored;      /* NULL: as it is */
     FusedParams *fused;  /* whose part it is (set by QKV fusion), or NULL */
     int group;           /* optimizer parameter group */
@@ -226,6 +227,7 @@ typedef enum {
     S_STEP,
     S_SCALER,
     S_ASSIGN,
+    S_SEEN,
     S_AVERAGE,
     N_STATE_CLASSES
 } StateClass;
@@ -335,6 +337,8 @@ struct Graph {
     VEC(PassRecord) passes; /* that have run, in order */
     int ngroups;            /* fused kernels */
     State *record, *metrics_state, *step_state, *scaler_state;
+    Param *amax_history; /* ir/amax_history.h; NULL: nothing is scaled by it */
+    State *amax_seen;
     Program *train, *eval, *sample; /* as traced; lower turns them into programs[] */
     Program *assign;                /* what ends the training step, behind the optimizer; NULL: nothing does */
 };

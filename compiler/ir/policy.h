@@ -34,6 +34,9 @@ typedef struct { /* prefetch = { forward = { ... } }: what a use of the unit gat
 
 typedef enum { MATMUL_PLAIN, MATMUL_FP8 } MatmulDtype; /* what a unit's linears multiply in; plain: what they read */
 
+/* Where the scales of 8 bits come from: the largest magnitude of a tensor as it is, or that of steps before. */
+typedef enum { RECIPE_TENSOR, RECIPE_DELAYED } MatmulRecipe;
+
 struct UnitPolicy { /* nn.fully_shard */
     Source src;
     Settings settings;
@@ -44,6 +47,7 @@ struct UnitPolicy { /* nn.fully_shard */
     Dtype param_dtype, grad_dtype, reduce_dtype, output_dtype;
     bool has_param_dtype, has_grad_dtype, has_reduce_dtype, has_output_dtype, cast_forward_inputs;
     MatmulDtype matmul;
+    MatmulRecipe recipe;
     bool offload_params, offload_grads, offload_optimizer;
     UpdatePlace update; /* where the update of an offloaded optimizer runs */
     int prefetch_forward, prefetch_backward;

@@ -1,6 +1,7 @@
 /* Rules of matmul, embedding, attention and rope: shapes, gradients, floating-point operations.
  * Relies on: rules.h, build.h.
  * Relied on by: ops.def. */
+#include "amax_history.h"
 #include "patterns.h"
 #include "rules.h"
 #include "schema/attention.h"
@@ -143,14 +144,20 @@ static Value *product_of(Builder *b, Value *x, Value *scale_x, Value *y, Value *
  * Learning", 2022). B is made of w once more, so that no copy of a parameter is kept for the backward. */
 static void grad_of_quantized(Builder *b, const Op *op, OpParts *d) {
     const Op *x = op->matmul.a->def, *w = op->matmul.b->def;
-    Value *gy = d->matmul.y, *from = OPERAND_OF(w, x), *amax = BUILD(b, absmax, .x = gy)->absmax.y;
+    Value *gy = d->matmul.y, *from = OPERAND_OF(w, x), *seen = OPERAND_OF(w, seen), *bias = op->matmul.bias;
     bool trains = value_root(from)->param->requires_grad, turned = INT_OF(w, turn);
     Dtype made = OPERAND_OF(x, x)->dtype;
-    const Op *g = BUILD(b, quantize, .x = gy, .amax = amax, .dtype = FP8_E5M2, .both = trains);
-    const Op *other = BUILD(b, quantize, .x = from, .amax = OPERAND_OF(w, amax), .dtype = FP8_E4M3, .turn = !turned);
+    AmaxSite site = seen ? amax_site(b->g) : (AmaxSite){BUILD(b, absmax, .x = gy)->absmax.y, NULL};
+    const Op *g = BUILD(b, quantize, .x = gy, .amax = site.amax, .seen = site.seen, .dtype = FP8_E5M2, .both = trains,
+                        .sum = bias && seen && trains);
+    const Op *other =
+        BUILD(b, quantize, .x = from, .amax = OPERAND_OF(w, amax), .seen = seen, .dtype = FP8_E4M3, .turn = !turned);
     d->matmul.a =
         product_of(b, RESULT_OF(g, y), RESULT_OF(g, scale), RESULT_OF(other, y), RESULT_OF(other, scale), made);
-    if (op->matmul.bias) d->matmul.bias = build_sum_to(b, gy, 1, &gy->shape[gy->dims - 1]);
+    if (bias && seen && trains) /* who makes g need not store it */
+        d->matmul.bias = BUILD(b, sum, .x = RESULT_OF(g, sums), .over = 1, .dtype = 1 + made)->sum.y;
+    else if (bias)
+        d->matmul.bias = build_sum_to(b, gy, 1, &gy->shape[gy->dims - 1]);
     if (!trains) return;
     const Op *rows = turned ? x : g, *cols = turned ? g : x; /* the sums lie as w does */
     Value *dw = product_of(b, RESULT_OF(rows, turned), RESULT_OF(rows, scale), RESULT_OF(cols, turned),
@@ -201,6 +208,21 @@ void infer_quantize(Graph *g, Op *op) {
     rule_out(g, op, &op->quantize.y, d, turn ? 2 : x->dims, turn ? turned : x->shape);
     rule_out(g, op, &op->quantize.scale, FP32, 0, (int64_t[1]){1});
     if (op->quantize.both) rule_out(g, op, &op->quantize.turned, d, 2, turned);
+    int64_t sums[] = {(turned[1] + SC_SUMMED_ROWS - 1) / SC_SUMMED_ROWS, turned[0]};
+    if (op->quantize.sum) rule_out(g, op, &op->quantize.sums, FP32, 2, sums);
+}
+
+void infer_quantize_gates(Graph *g, Op *op) {
+    const Value *x = op->quantize_gates.g;
+    int64_t turned[] = {x->shape[x->dims - 1], rule_rows(x)}, one = 1;
+    Dtype d = (Dtype)op->quantize_gates.dtype;
+    rule_out(g, op, &op->quantize_gates.dgate, d, x->dims, x->shape);
+    rule_out(g, op, &op->quantize_gates.dgate_scale, FP32, 0, &one);
+    rule_out(g, op, &op->quantize_gates.dup, d, x->dims, x->shape);
+    rule_out(g, op, &op->quantize_gates.dup_scale, FP32, 0, &one);
+    if (!op->quantize_gates.both) return;
+    rule_out(g, op, &op->quantize_gates.dgate_turned, d, 2, turned);
+    rule_out(g, op, &op->quantize_gates.dup_turned, d, 2, turned);
 }
 
 /* Straight through: what was rounded has the gradient of what it became. */

@@ -27,7 +27,7 @@ static bool is_read(const Value *v, const bool *live) {
 }
 
 static bool is_live(const Op *op, const bool *live) {
-    if (op_is(op, T_EFFECT | T_OPTIMIZER) || op_updates_any(op)) return true;
+    if (op_is(op, T_EFFECT | T_OPTIMIZER) || (op_updates_any(op) && !op_is(op, T_QUANTIZES))) return true;
     for (int k = 0; k < op->nout; k++)
         if (op_is(op, T_VIEW) ? live[op->out[k]->id] : is_read(op->out[k], live)) return true;
     return false;

@@ -2,9 +2,11 @@
  * magnitude there is now (torchao calls it tensorwise, Transformer Engine current scaling). x and W become e4m3 beside
  * their scales; the rule of matmul does the rest for gradients. Relies on: units, precision, qkv_fusion (which looks
  * for products of parameters). Relied on by: autodiff (T_QUANTIZES). */
+#include "../ir/amax_history.h"
 #include "../ir/build.h"
 #include "../ir/policy.h"
 #include "../ir/training.h"
+#include "../ir/uses.h"
 #include "lower.h"
 #include "lowering.h"
 
@@ -22,8 +24,9 @@ struct Copy { /* a value in 8 bits, made before */
 typedef struct {
     Graph *g;
     Builder b;
-    Value **amax;  /* by Value.id, */
-    Copy **copies; /* as are these */
+    bool trains;
+    AmaxSite *amax; /* by Value.id, */
+    Copy **copies;  /* as are these */
 } Quantize;
 
 static const UnitPolicy *policy_of(const Op *op) {
@@ -52,11 +55,18 @@ static const Param *weight_of(const Op *op) {
     return linear && known && wide_enough(w->shape[0]) && wide_enough(w->shape[1]) ? p : NULL;
 }
 
-static Value *amax_of(Quantize *c, Value *v, const Op *user) {
-    Value **amax = &c->amax[v->id];
-    if (*amax) return *amax;
-    *amax = build_one(&c->b, OP_absmax, v);
-    lower_join_region((*amax)->def, value_root(v)->param ? NULL : user); /* of a parameter it is kept, not made again */
+/* Where the largest magnitude of v stands: found now, or that of steps before. Training has a history; a loss that is
+ * validated takes tensors as they are. */
+static AmaxSite amax_of(Quantize *c, Value *v, const Op *user) {
+    AmaxSite *amax = &c->amax[v->id];
+    if (amax->amax) return *amax;
+    if (c->trains && policy_of(user)->recipe == RECIPE_DELAYED) {
+        *amax = amax_site(c->g);
+    } else {
+        amax->amax = build_one(&c->b, OP_absmax, v);
+        /* of a parameter it is kept, not made again */
+        lower_join_region(amax->amax->def, value_root(v)->param ? NULL : user);
+    }
     return *amax;
 }
 
@@ -66,7 +76,9 @@ static const Op *copy_of(Quantize *c, Value *v, const Op *user, bool turn, bool 
     while (k && (k->region != user->region || INT_OF(k->made, turn) != turn)) k = k->next;
     if (!k) {
         k = NEW(c->g->arena, Copy);
-        Op *made = BUILD(&c->b, quantize, .x = v, .amax = amax_of(c, v, user), .dtype = FP8_E4M3, .turn = turn);
+        AmaxSite site = amax_of(c, v, user);
+        Op *made =
+            BUILD(&c->b, quantize, .x = v, .amax = site.amax, .seen = site.seen, .dtype = FP8_E4M3, .turn = turn);
         lower_join_region(made, user);
         *k = (Copy){made, user->region, c->copies[v->id]};
         c->copies[v->id] = k;
@@ -119,8 +131,8 @@ static void check_any(const Graph *g, const Op *few) {
 }
 
 void lower_quantize(Graph *g, Program *p) {
-    Quantize c = {.g = g, .b = {.g = g, .p = p, .phase = FORWARD}};
-    c.amax = NEW_ARRAY(g->arena, Value *, g->values.n + 1);
+    Quantize c = {.g = g, .b = {.g = g, .p = p, .phase = FORWARD}, .trains = p == g->train};
+    c.amax = NEW_ARRAY(g->arena, AmaxSite, g->values.n + 1);
     c.copies = NEW_ARRAY(g->arena, Copy *, g->values.n + 1);
     const Op *few = NULL;
     bool any = false;
@@ -130,14 +142,71 @@ void lower_quantize(Graph *g, Program *p) {
         Op *op = old.ops.at[i];
         const Param *w = weight_of(op);
         if (w && wide_enough(rows_of(op))) { /* the gradient of a weight sums over rows */
-            multiply_in_8_bits(&c, op, p == g->train && w->requires_grad);
+            multiply_in_8_bits(&c, op, c.trains && w->requires_grad);
             any = true;
         } else if (w && !few) {
             few = op;
         }
         push(&p->ops, g->arena, op);
     }
-    if (!any && p == g->train) check_any(g, few);
+    if (!any && c.trains) check_any(g, few);
+}
+
+/* ── gates ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* The quantize that alone reads a gate's gradient, with a history. */
+static Op *quantized(const Uses *uses, const Value *gradient) {
+    Op *op = uses_only(uses, gradient);
+    return op && op->kind == OP_quantize && op->quantize.x == gradient && op->quantize.seen && !op->quantize.turn &&
+                   !op->quantize.sum
+               ? op
+               : NULL;
+}
+
+/* Both gradients of a gate in 8 bits from one kernel: op becomes it, where the ops a and b read them. */
+static void join_gates(const Graph *g, Op *op, const Op *a, const Op *b) {
+    for (int k = 0; k < 2; k++) {
+        Joined *joined = NEW(g->arena, Joined);
+        *joined = (Joined){.id = (k ? b : a)->id, .kind = OP_quantize, .next = op->joined, .turned = true};
+        op->joined = joined;
+    }
+    const OpParts was = op->parts;
+    op->kind = OP_quantize_gates;
+    op->parts = (OpParts){.quantize_gates = {.dgate = a->quantize.y,
+                                             .dgate_scale = a->quantize.scale,
+                                             .dup = b->quantize.y,
+                                             .dup_scale = b->quantize.scale,
+                                             .dgate_turned = a->quantize.turned,
+                                             .dup_turned = b->quantize.turned,
+                                             .g = was.silu_mul_grad.g,
+                                             .gate = was.silu_mul_grad.gate,
+                                             .up = was.silu_mul_grad.up,
+                                             .dgate_amax = a->quantize.amax,
+                                             .dup_amax = b->quantize.amax,
+                                             .dgate_seen = a->quantize.seen,
+                                             .dup_seen = b->quantize.seen,
+                                             .dtype = a->quantize.dtype,
+                                             .both = a->quantize.both}};
+    op->nout = a->quantize.both ? 6 : 4;
+    op->nin = SLOT(quantize_gates, dup_seen) + 1;
+    for (int k = 0; k < op->nout; k++) op->out[k]->def = op;
+}
+
+void lower_quantize_gates(Graph *g, Program *p) {
+    Uses *uses = uses_new(g, p);
+    bool *gone = NEW_ARRAY(g->arena, bool, g->nops + 1);
+    for (int i = 0; i < p->ops.n; i++) {
+        Op *op = p->ops.at[i];
+        if (op->kind != OP_silu_mul_grad) continue;
+        const Op *a = quantized(uses, op->silu_mul_grad.dgate), *b = quantized(uses, op->silu_mul_grad.dup);
+        if (!a || !b || a->quantize.both != b->quantize.both || a->quantize.dtype != b->quantize.dtype) continue;
+        gone[a->serial] = gone[b->serial] = true;
+        join_gates(g, op, a, b);
+    }
+    int kept = 0;
+    for (int i = 0; i < p->ops.n; i++)
+        if (!gone[p->ops.at[i]->serial]) p->ops.at[kept++] = p->ops.at[i];
+    p->ops.n = kept;
+    uses_free(uses);
 }
 
 /* GPUs before compute capability 8.9 have no such products; the CPU emulates them. */

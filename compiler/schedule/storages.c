@@ -42,6 +42,7 @@ static StorageClass state_storage_class(StateClass c) {
         [S_GATHERED] = C_UNSHARDED,
         [S_SCALER] = C_RECORD,
         [S_ASSIGN] = C_BUFFERS,
+        [S_SEEN] = C_BUFFERS,
         [S_AVERAGE] = C_OPTIMIZER,
     };
     return classes[c];

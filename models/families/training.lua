@@ -9,7 +9,7 @@ function training.options(own, without)
   local o = {
     batch = 1, seq = 2048, dropout = 0.0, lr = 3e-4, clip = 1.0, accumulate = 1,
     precision = nn.choice("fp32", "bf16", "fp16"), gradients = nn.choice("fp32", "bf16", "fp16"),
-    matmul = nn.choice("plain", "fp8"),                    -- fp8: linears of layers multiply in 8 bits
+    matmul = nn.choice("plain", "fp8"), recipe = nn.choice("tensor", "delayed"), -- fp8: linears of layers multiply in 8 bits
     optimizer = nn.choice("adamw", "muon"), moments = nn.choice("fp32", "bf16"), recompute = nn.choice("none", "selective", "full"),
     offload = nn.choice("none", "activations", "state"),
     reshard = true, prefetch = 1, head = nn.choice("whole", "chunks"), -- chunks: all logits are never in memory at once
@@ -43,7 +43,7 @@ function training.units(model, layers, others, o, mesh, frozen)
   end
   local policy = {
     mesh = mesh,
-    mp_policy = { param_dtype = o.precision, reduce_dtype = "fp32", grad_dtype = o.gradients, matmul_dtype = o.matmul },
+    mp_policy = { param_dtype = o.precision, reduce_dtype = "fp32", grad_dtype = o.gradients, matmul_dtype = o.matmul, recipe = o.recipe },
     reshard_after_forward = o.reshard,
     prefetch = { forward = o.prefetch, backward = o.prefetch },
     offload = { params = o.offload == "state", optimizer = o.offload == "state" },

@@ -1,40 +1,153 @@
-/* quantize: a tensor over a scale in 8 bits, as it lies, turned, or both.
- * Relies on: kernel.h.
- * Relied on by: generated code (products in 8 bits). */
+/* quantize: a tensor, or gelu or a gate of it, over a scale in 8 bits, as it lies, turned, or both; quantize_gates:
+ * both gradients of a gate likewise; update_amax: the history that scales come from. Relies on: kernel.h. Relied on by:
+ * generated code (products in 8 bits). */
 #include "kernel.h"
 
-enum { PANEL = 64 /* rows that are turned at once */ };
+#include <math.h>
+#include <stdatomic.h>
 
-/* Rows [r0, r0 + rows) of x, times `by`: in 8 bits to y, and as columns to `turned` (either may be NULL). */
-static void panel(const sc_tensor *x, int64_t cols, int64_t r0, int64_t rows, float by, const sc_tensor *y,
-                  const sc_tensor *turned) {
-    real in[SC_CHUNK], out[SC_CHUNK], column[PANEL];
-    real block[PANEL][PANEL];
-    int64_t all = sc_numel(x) / sc_max(cols, 1);
-    for (int64_t c0 = 0; c0 < cols; c0 += PANEL) {
-        int64_t n = sc_min(PANEL, cols - c0);
-        for (int64_t r = 0; r < rows; r++) {
-            int64_t at = (r0 + r) * cols + c0;
-            const real *from = sc_in(x, at, n, in);
-            SC_ELEMENTWISE
-            for (int64_t j = 0; j < n; j++) out[j] = (real)((float)from[j] * by);
-            if (y) sc_store(y, at, 1, n, out);
-            memcpy(block[r], out, (size_t)n * sizeof *out);
-        }
-        for (int64_t j = 0; j < n && turned; j++) {
-            for (int64_t r = 0; r < rows; r++) column[r] = block[r][j];
-            sc_store(turned, (c0 + j) * all + r0, 1, rows, column);
-        }
+enum { PANEL = SC_SUMMED_ROWS, ACROSS = 64 };
+
+/* ── what is quantized ───────────────────────────────────────────────────────────────────────────────────────────── */
+typedef struct {
+    const sc_tensor *x, *gate, *up; /* up: of gates' gradients, of which there are two results */
+    int64_t f;
+} source;
+
+static void values(const source *s, int64_t at, int64_t n, real *y, real *z) {
+    real a[SC_CHUNK], b[SC_CHUNK], c[SC_CHUNK];
+    const real *x = sc_in(s->x, at, n, a), *gate = s->gate ? sc_in(s->gate, at, n, b) : NULL;
+    const real *up = s->up ? sc_in(s->up, at, n, c) : NULL;
+    if (up) {
+        SC_ELEMENTWISE
+        for (int64_t j = 0; j < n; j++) sc_silu_mul_grad(x[j], gate[j], up[j], &y[j], &z[j]);
+    } else if (s->f == SC_GATED) {
+        SC_ELEMENTWISE
+        for (int64_t j = 0; j < n; j++) y[j] = sc_silu_mul(gate[j], x[j]);
+    } else if (s->f == SC_GELU) {
+        SC_ELEMENTWISE
+        for (int64_t j = 0; j < n; j++) y[j] = sc_gelu_tanh(x[j]);
+    } else if (s->f) {
+        SC_ELEMENTWISE
+        for (int64_t j = 0; j < n; j++) y[j] = sc_gelu_tanh_grad(x[j], gate[j]);
+    } else {
+        memcpy(y, x, (size_t)n * sizeof *y);
     }
 }
 
-SC_KERNEL(quantize) {
-    float amax = (float)sc_get(&k->amax, 0), most = k->y.dtype == FP8_E4M3 ? 448 : 57344;
-    float by = amax == 0 ? 1 : most / amax;
-    int64_t cols = sc_cols(&k->x), rows = sc_numel(&k->x) / sc_max(cols, 1);
+/* ── where it goes ───────────────────────────────────────────────────────────────────────────────────────────────── */
+typedef struct {
+    const sc_tensor *amax, *seen, *scale, *y, *turned; /* seen, y, turned: NULL: there is none */
+    float by, most;                                    /* most: the largest magnitude that this part has met */
+} target;
+
+static float larger(float most, real x) {
+    float here = (float)sc_abs(x);
+    return most >= here || most != most ? most : here;
+}
+
+/* Bits of magnitudes are ordered as they are, NaN last. */
+static void saw(const target *t, float most) {
+    union {
+        float f;
+        uint32_t w;
+    } now = {.f = most};
+    _Atomic uint32_t *seen = (_Atomic uint32_t *)t->seen->p;
+    uint32_t old = atomic_load(seen);
+    while (now.w > old && !atomic_compare_exchange_weak(seen, &old, now.w)) continue;
+}
+
+/* The largest magnitudes of all, where no step before has left any: each part finds them by itself. */
+static void find(const source *s, int64_t n, target *t, int nt) {
+    real y[SC_CHUNK], z[SC_CHUNK], *of[] = {y, z};
+    for (int64_t at = 0; at < n; at += SC_CHUNK) {
+        int64_t m = sc_min(SC_CHUNK, n - at);
+        values(s, at, m, y, z);
+        for (int o = 0; o < nt; o++)
+            for (int64_t j = 0; j < m; j++) t[o].most = larger(t[o].most, of[o][j]);
+    }
+    for (int o = 0; o < nt; o++) saw(&t[o], t[o].most);
+}
+
+static void scale(const sc_task *task, target *t, float widest) {
+    float amax = (float)sc_get(t->amax, 0);
+    if (amax == 0 && t->seen) {
+        saw(t, t->most);
+        amax = (float)sc_get(t->seen, 0);
+    }
+    t->by = amax == 0 ? 1 : widest / amax;
+    if (!task->part) sc_set(t->scale, 0, amax == 0 ? 1 : (double)(amax / widest));
+}
+
+/* Rows [r0, r0 + rows) of `from` times t->by, as they lie and as columns. */
+static void put(target *t, real from[PANEL][ACROSS], int64_t r0, int64_t rows, int64_t c0, int64_t n, int64_t all,
+                int64_t cols) {
+    real column[PANEL];
+    for (int64_t r = 0; r < rows; r++) {
+        for (int64_t j = 0; j < n; j++) t->most = larger(t->most, from[r][j]);
+        SC_ELEMENTWISE
+        for (int64_t j = 0; j < n; j++) {
+            real x = from[r][j];
+            if (t->seen && isinf(x)) x = (real)NAN; /* no amax tells of it */
+            from[r][j] = (real)((float)x * t->by);
+        }
+        if (t->y) sc_store(t->y, (r0 + r) * cols + c0, 1, n, from[r]);
+    }
+    for (int64_t j = 0; j < n && t->turned; j++) {
+        for (int64_t r = 0; r < rows; r++) column[r] = from[r][j];
+        sc_store(t->turned, (c0 + j) * all + r0, 1, rows, column);
+    }
+}
+
+static void quantize_all(const sc_task *task, const source *s, target *t, int nt, const sc_tensor *sums) {
+    real block[2][PANEL][ACROSS];
+    float widest = (t->y ? t->y : t->turned)->dtype == FP8_E4M3 ? 448 : 57344;
+    int64_t cols = sc_cols(s->x), rows = sc_numel(s->x) / sc_max(cols, 1);
+    bool known = true;
+    for (int o = 0; o < nt; o++) known = known && (!t[o].seen || sc_get(t[o].amax, 0) != 0);
+    if (!known) find(s, rows * cols, t, nt);
+    for (int o = 0; o < nt; o++) scale(task, &t[o], widest);
     sc_range mine = sc_share(task, rows, PANEL);
-    const sc_tensor *turned = k->turn ? &k->y : sc_given(&k->turned);
-    for (int64_t r = mine.begin; r < mine.end; r += PANEL)
-        panel(&k->x, cols, r, sc_min(PANEL, mine.end - r), by, k->turn ? NULL : &k->y, turned);
-    if (!task->part) sc_set(&k->scale, 0, amax == 0 ? 1 : (double)(amax / most));
+    for (int64_t r0 = mine.begin; r0 < mine.end; r0 += PANEL)
+        for (int64_t c0 = 0; c0 < cols; c0 += ACROSS) {
+            int64_t n = sc_min(ACROSS, cols - c0), m = sc_min(PANEL, mine.end - r0);
+            real sum[ACROSS] = {0};
+            for (int64_t r = 0; r < m; r++) {
+                values(s, (r0 + r) * cols + c0, n, block[0][r], block[1][r]);
+                for (int64_t j = 0; j < n; j++) sum[j] += block[0][r][j];
+            }
+            if (sums) sc_store(sums, r0 / PANEL * cols + c0, 1, n, sum);
+            for (int o = 0; o < nt; o++) put(&t[o], block[o], r0, m, c0, n, rows, cols);
+        }
+    for (int o = 0; o < nt; o++)
+        if (t[o].seen) saw(&t[o], t[o].most);
+}
+
+SC_KERNEL(quantize) {
+    source s = {&k->x, sc_given(&k->gate), NULL, k->f};
+    target t = {&k->amax, sc_given(&k->seen), &k->scale, k->turn ? NULL : &k->y, k->turn ? &k->y : sc_given(&k->turned),
+                .by = 1};
+    quantize_all(task, &s, &t, 1, sc_given(&k->sums));
+}
+
+SC_KERNEL(quantize_gates) {
+    source s = {&k->g, &k->gate, &k->up, 0};
+    target t[] = {{&k->dgate_amax, &k->dgate_seen, &k->dgate_scale, &k->dgate, sc_given(&k->dgate_turned), .by = 1},
+                  {&k->dup_amax, &k->dup_seen, &k->dup_scale, &k->dup, sc_given(&k->dup_turned), .by = 1}};
+    quantize_all(task, &s, t, 2, NULL);
+}
+
+SC_KERNEL(update_amax) {
+    int64_t row = sc_cols(&k->history), n = sc_rows(&k->history), ranks = sc_numel(&k->all) / n;
+    if (task->part || sc_skips(&k->coefficient)) return;
+    for (int64_t site = 0; site < n; site++) {
+        float now = 0, most = 0, *h = (float *)k->history.p + site * row;
+        for (int64_t r = 0; r < ranks; r++) now = larger(now, (real)sc_get(&k->all, r * n + site));
+        if (!isfinite(now)) continue;
+        for (int64_t i = row - 1; i > 0; i--) {
+            h[i] = i == 1 ? now : h[i - 1];
+            most = larger(most, (real)h[i]);
+        }
+        h[0] = most;
+    }
 }

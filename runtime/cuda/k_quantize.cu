@@ -1,4 +1,5 @@
-/* quantize: a tensor over a scale in 8 bits, as it lies, turned, or both, in one pass.
+/* quantize: a tensor, or gelu or a gate of it, over a scale in 8 bits, as it lies, turned, or both, in one pass;
+ * quantize_gates: both gradients of a gate likewise; update_amax: the history that scales come from.
  * Relies on: kernel.cuh.
  * Relied on by: generated code (products in 8 bits).
  *
@@ -10,37 +11,57 @@ namespace {
 
 enum { ROWS = 128, COLUMNS = 64, DEEP = 4, RUN = 8, WORDS = ROWS / DEEP, LINE = WORDS + 1 };
 static_assert(WORDS * (COLUMNS / RUN) == BLOCK, "a thread for each part of a tile");
+static_assert(ROWS == SC_SUMMED_ROWS, "a block sums up the columns of its rows");
 
-struct work {
-    const void *x;
+/* ── what is quantized ───────────────────────────────────────────────────────────────────────────────────────────── */
+struct plain {
+    enum { IN = 1, OUT = 1 };
+    static SC_DEVICE void of(const float *x, float *y) { y[0] = x[0]; }
+};
+struct gelu {
+    enum { IN = 1, OUT = 1 };
+    static SC_DEVICE void of(const float *x, float *y) { y[0] = sc_gelu_tanh(x[0]); }
+};
+struct gelu_grad { /* of g, x */
+    enum { IN = 2, OUT = 1 };
+    static SC_DEVICE void of(const float *x, float *y) { y[0] = sc_gelu_tanh_grad(x[0], x[1]); }
+};
+struct gated { /* of up, gate */
+    enum { IN = 2, OUT = 1 };
+    static SC_DEVICE void of(const float *x, float *y) { y[0] = sc_silu_mul(x[1], x[0]); }
+};
+struct gate_grads { /* of g, gate, up */
+    enum { IN = 3, OUT = 2 };
+    static SC_DEVICE void of(const float *x, float *y) { sc_silu_mul_grad(x[0], x[1], x[2], &y[0], &y[1]); }
+};
+
+struct target {
     const float *amax;
-    float *scale, most;
+    float *seen; /* NULL: amax is the tensor's own */
+    float *scale;
     uint8_t *y, *turned; /* NULL: it is not wanted */
+};
+struct work {
+    const void *x[3];
+    target to[2];
+    float most, *sums; /* sums: NULL: they are not wanted */
+    int e5m2;
     int64_t rows, cols, across;
 };
 
-struct e4m3 {
-    static SC_DEVICE uint32_t two(float a, float b) { /* a in the lower half */
+SC_DEVICE uint32_t two(bool e5m2, float a, float b) { /* a in the lower half */
 #if __CUDA_ARCH__ >= 890
-        uint16_t w;
-        asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(w) : "f"(b), "f"(a));
-        return w;
-#else
-        return sc_to_fp8_e4m3(a) | (uint32_t)sc_to_fp8_e4m3(b) << 8;
-#endif
-    }
-};
-struct e5m2 {
-    static SC_DEVICE uint32_t two(float a, float b) {
-#if __CUDA_ARCH__ >= 890
-        uint16_t w;
+    uint16_t w;
+    if (e5m2)
         asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(w) : "f"(b), "f"(a));
-        return w;
+    else
+        asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(w) : "f"(b), "f"(a));
+    return w;
 #else
-        return sc_to_fp8_e5m2(a) | (uint32_t)sc_to_fp8_e5m2(b) << 8;
+    return e5m2 ? sc_to_fp8_e5m2(a) | (uint32_t)sc_to_fp8_e5m2(b) << 8
+                : sc_to_fp8_e4m3(a) | (uint32_t)sc_to_fp8_e4m3(b) << 8;
 #endif
-    }
-};
+}
 
 SC_DEVICE uint8_t byte_of(uint32_t w, int k) {
     return (uint8_t)(w >> (8 * k));
@@ -80,81 +101,217 @@ template <class E, int W> struct eight {
     }
 };
 
+/* Where there is no history the largest magnitude has been found, and stands in `seen`. */
+SC_DEVICE float amax_of(const target &t) {
+    float amax = *t.amax;
+    return amax == 0 && t.seen ? *(volatile float *)t.seen : amax;
+}
+SC_DEVICE void saw(const target &t, float most) { /* by one thread of a block */
+    if (__float_as_int(most) > *(volatile int *)t.seen) atomicMax((int *)t.seen, __float_as_int(most));
+}
+
+/* Largest magnitudes, where no step before has left any: else it takes no time. */
+template <class E, int W, class P> __global__ void __launch_bounds__(BLOCK) find_first(const __grid_constant__ work k) {
+    bool known = true;
+#pragma unroll
+    for (int o = 0; o < P::OUT; o++) known = known && *k.to[o].amax != 0;
+    if (known) return;
+    float most[P::OUT] = {};
+    int64_t n = k.rows * k.cols;
+    for (int64_t i = ((int64_t)blockIdx.x * BLOCK + threadIdx.x) * W; i < n; i += (int64_t)gridDim.x * BLOCK * W) {
+        raw<E, W> x[P::IN];
+#pragma unroll
+        for (int j = 0; j < P::IN; j++) x[j].load((const typename E::type *)k.x[j] + i);
+#pragma unroll
+        for (int e = 0; e < W; e++) {
+            float in[P::IN], out[P::OUT];
+#pragma unroll
+            for (int j = 0; j < P::IN; j++) in[j] = x[j].get(e);
+            P::of(in, out);
+#pragma unroll
+            for (int o = 0; o < P::OUT; o++) most[o] = larger(most[o], fabsf(out[o]));
+        }
+    }
+#pragma unroll
+    for (int o = 0; o < P::OUT; o++) {
+        float all = group_max<BLOCK>(most[o]);
+        if (threadIdx.x == 0) saw(k.to[o], fabsf(all));
+    }
+}
+
 /* W: elements that are read at once, 8 bytes of y being written so too; 1: layouts of any kind. All is read before
  * anything is written: 3.87 instead of 3.2 TB/s of the 4.1 that a copy has (one H200, 2026-11-29, 32768 rows of 6400).
  */
-template <class E, class F, int W> __global__ void __launch_bounds__(BLOCK) quantize(const __grid_constant__ work k) {
+template <class E, int W, class P> __global__ void __launch_bounds__(BLOCK) quantize(const __grid_constant__ work k) {
     __shared__ uint32_t tile[COLUMNS * LINE];
-    float amax = *k.amax, by = amax == 0 ? 1 : k.most / amax;
     int64_t r0 = blockIdx.x / k.across * ROWS, c0 = blockIdx.x % k.across * COLUMNS;
     int run = (int)threadIdx.x % (COLUMNS / RUN) * RUN, word = (int)threadIdx.x / (COLUMNS / RUN);
     int64_t c = c0 + run, left = k.cols - c;
-    eight<E, W> x[DEEP];
-    uint32_t bytes[2][DEEP]; /* of the first four columns, of the others */
-    if (blockIdx.x == 0 && threadIdx.x == 0) *k.scale = amax == 0 ? 1 : amax / k.most;
+    eight<E, W> x[P::IN][DEEP];
+    float by[P::OUT], most[P::OUT] = {}, sum[RUN] = {};
+    uint32_t bytes[P::OUT][2][DEEP]; /* of the first four columns, of the others */
 #pragma unroll
-    for (int d = 0; d < DEEP; d++) {
-        int64_t r = r0 + word * DEEP + d;
-        x[d].load((const typename E::type *)k.x + r * k.cols + c, r < k.rows ? left : 0);
+    for (int j = 0; j < P::IN; j++)
+#pragma unroll
+        for (int d = 0; d < DEEP; d++) {
+            int64_t r = r0 + word * DEEP + d;
+            x[j][d].load((const typename E::type *)k.x[j] + r * k.cols + c, r < k.rows ? left : 0);
+        }
+#pragma unroll
+    for (int o = 0; o < P::OUT; o++) {
+        float amax = amax_of(k.to[o]);
+        by[o] = amax == 0 ? 1 : k.most / amax;
+        if (blockIdx.x == 0 && threadIdx.x == 0) *k.to[o].scale = amax == 0 ? 1 : amax / k.most;
     }
 #pragma unroll
     for (int d = 0; d < DEEP; d++)
 #pragma unroll
-        for (int h = 0; h < 2; h++)
-            bytes[h][d] = F::two(x[d].get(4 * h) * by, x[d].get(4 * h + 1) * by) |
-                          F::two(x[d].get(4 * h + 2) * by, x[d].get(4 * h + 3) * by) << 16;
+        for (int h = 0; h < 2; h++) {
+            float out[4][P::OUT];
 #pragma unroll
-    for (int d = 0; d < DEEP; d++) {
-        int64_t r = r0 + word * DEEP + d;
-        if (!k.y || r >= k.rows || left <= 0) continue;
-        uint8_t *y = k.y + r * k.cols + c;
-        if constexpr (W > 1) {
-            *(uint2 *)y = make_uint2(bytes[0][d], bytes[1][d]);
-        } else {
-            for (int j = 0; j < RUN && j < left; j++) y[j] = byte_of(bytes[j / 4][d], j % 4);
+            for (int e = 0; e < 4; e++) {
+                float in[P::IN];
+#pragma unroll
+                for (int j = 0; j < P::IN; j++) in[j] = x[j][d].get(4 * h + e);
+                P::of(in, out[e]);
+                if (P::OUT == 1) sum[4 * h + e] += out[e][0];
+#pragma unroll
+                for (int o = 0; o < P::OUT; o++) {
+                    most[o] = larger(most[o], fabsf(out[e][o]));
+                    if (k.to[o].seen && isinf(out[e][o])) out[e][o] = NAN; /* no amax tells of it */
+                }
+            }
+#pragma unroll
+            for (int o = 0; o < P::OUT; o++)
+                bytes[o][h][d] = two(k.e5m2, out[0][o] * by[o], out[1][o] * by[o]) |
+                                 two(k.e5m2, out[2][o] * by[o], out[3][o] * by[o]) << 16;
+        }
+#pragma unroll
+    for (int o = 0; o < P::OUT; o++)
+#pragma unroll
+        for (int d = 0; d < DEEP; d++) {
+            int64_t r = r0 + word * DEEP + d;
+            if (!k.to[o].y || r >= k.rows || left <= 0) continue;
+            uint8_t *y = k.to[o].y + r * k.cols + c;
+            if constexpr (W > 1) {
+                *(uint2 *)y = make_uint2(bytes[o][0][d], bytes[o][1][d]);
+            } else {
+                for (int j = 0; j < RUN && j < left; j++) y[j] = byte_of(bytes[o][j / 4][d], j % 4);
+            }
+        }
+#pragma unroll
+    for (int o = 0; o < P::OUT; o++) {
+        if (k.to[o].seen) {
+            float all = group_max<BLOCK>(most[o]);
+            if (threadIdx.x == 0) saw(k.to[o], fabsf(all));
+        }
+        if (!k.to[o].turned) continue;
+        if (o) __syncthreads();
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            uint32_t column[4];
+            turn(bytes[o][h], column);
+#pragma unroll
+            for (int j = 0; j < 4; j++) tile[(run + 4 * h + j) * LINE + word] = column[j];
+        }
+        __syncthreads();
+        for (int u = (int)threadIdx.x; u < COLUMNS * WORDS; u += BLOCK) {
+            int64_t column = c0 + u / WORDS, r = r0 + u % WORDS * DEEP;
+            uint32_t w = tile[u / WORDS * LINE + u % WORDS];
+            if (column >= k.cols || r >= k.rows) continue;
+            uint8_t *to = k.to[o].turned + column * k.rows + r;
+            if constexpr (W > 1) {
+                *(uint32_t *)to = w;
+            } else {
+                for (int d = 0; d < DEEP && r + d < k.rows; d++) to[d] = byte_of(w, d);
+            }
         }
     }
-    if (!k.turned) return;
+    if constexpr (P::OUT == 1) {
+        if (!k.sums) return;
+        __shared__ float part[BLOCK / WARP][COLUMNS]; /* of 16 rows each */
 #pragma unroll
-    for (int h = 0; h < 2; h++) {
-        uint32_t column[4];
-        turn(bytes[h], column);
-#pragma unroll
-        for (int j = 0; j < 4; j++) tile[(run + 4 * h + j) * LINE + word] = column[j];
-    }
-    __syncthreads();
-    for (int u = (int)threadIdx.x; u < COLUMNS * WORDS; u += BLOCK) {
-        int64_t column = c0 + u / WORDS, r = r0 + u % WORDS * DEEP;
-        uint32_t w = tile[u / WORDS * LINE + u % WORDS];
-        if (column >= k.cols || r >= k.rows) continue;
-        uint8_t *to = k.turned + column * k.rows + r;
-        if constexpr (W > 1) {
-            *(uint32_t *)to = w;
-        } else {
-            for (int d = 0; d < DEEP && r + d < k.rows; d++) to[d] = byte_of(w, d);
+        for (int j = 0; j < RUN; j++) {
+            sum[j] += __shfl_xor_sync(~0u, sum[j], 8);
+            sum[j] += __shfl_xor_sync(~0u, sum[j], 16);
+            if (threadIdx.x % WARP < COLUMNS / RUN) part[threadIdx.x / WARP][run + j] = sum[j];
         }
+        __syncthreads();
+        if (threadIdx.x >= COLUMNS || c0 + threadIdx.x >= k.cols) return;
+        float all = 0;
+        for (int w = 0; w < BLOCK / WARP; w++) all += part[w][threadIdx.x];
+        k.sums[r0 / ROWS * k.cols + c0 + threadIdx.x] = all;
     }
+}
+
+target target_of(const sc_tensor *amax, const sc_tensor *seen, const sc_tensor *scale, const sc_tensor *y,
+                 const sc_tensor *turned, bool turn) {
+    return {(const float *)amax->p, (float *)seen->p, (float *)scale->p, turn ? NULL : (uint8_t *)y->p,
+            (uint8_t *)(turn ? y->p : turned->p)};
+}
+
+template <class P> void start(const sc_task *task, const sc_tensor *x, sc_dtype to, work w) {
+    w.e5m2 = to == FP8_E5M2;
+    w.most = w.e5m2 ? 57344.0f : 448.0f;
+    w.rows = rows_of(x);
+    w.cols = cols_of(x);
+    w.across = ceil_div(w.cols, COLUMNS);
+    bool runs = w.cols % RUN == 0 && w.rows % DEEP == 0;
+    for (int j = 0; j < P::IN; j++) runs = runs && aligned(w.x[j], 16);
+    for (int o = 0; o < P::OUT; o++) runs = runs && aligned(w.to[o].y, 8) && aligned(w.to[o].turned, 4);
+    with_runs(task, x->dtype, runs, [&](auto e, auto width) {
+        using E = decltype(e);
+        constexpr int W = width.value;
+        if (w.to[0].seen)
+            SC_LAUNCH(task, (find_first<E, W, P>), filling(task, ceil_div(w.rows * w.cols, BLOCK * W)) / 8 + 1, BLOCK, w);
+        SC_LAUNCH(task, (quantize<E, W, P>), (unsigned)(w.across * ceil_div(w.rows, ROWS)), BLOCK, w);
+    });
+}
+
+/* One thread a site: its row is the largest of the rest, and then the latest steps first. */
+__global__ void __launch_bounds__(BLOCK) update_amax(const float *all, int64_t ranks, int64_t n, float *history, int row,
+                                                     const float *coefficient) {
+    int64_t site = (int64_t)blockIdx.x * BLOCK + threadIdx.x;
+    if (site >= n || (coefficient && coefficient[1] != 0)) return;
+    float now = 0, most = 0, *h = history + site * row;
+    for (int64_t r = 0; r < ranks; r++) now = larger(now, all[r * n + site]);
+    if (!isfinite(now)) return;
+    for (int i = row - 1; i > 0; i--) {
+        h[i] = i == 1 ? now : h[i - 1];
+        most = larger(most, h[i]);
+    }
+    h[0] = most;
 }
 
 } // namespace
 
 SC_KERNEL(quantize) {
     work w = {};
-    w.x = k->x.p;
-    w.amax = (const float *)k->amax.p;
-    w.scale = (float *)k->scale.p;
-    w.most = k->y.dtype == FP8_E4M3 ? 448.0f : 57344.0f;
-    w.y = k->turn ? NULL : (uint8_t *)k->y.p;
-    w.turned = (uint8_t *)(k->turn ? k->y.p : k->turned.p);
-    w.rows = rows_of(&k->x);
-    w.cols = cols_of(&k->x);
-    w.across = ceil_div(w.cols, COLUMNS);
-    bool runs =
-        aligned(k->x.p, 16) && aligned(w.y, 8) && aligned(w.turned, 4) && w.cols % RUN == 0 && w.rows % DEEP == 0;
-    int64_t blocks = w.across * ceil_div(w.rows, ROWS);
-    with_runs(task, k->x.dtype, runs, [&](auto e, auto width) {
-        using E = decltype(e);
-        sc_launch(k->y.dtype == FP8_E4M3 ? quantize<E, e4m3, width.value> : quantize<E, e5m2, width.value>, blocks,
-                  BLOCK, 0, SC_STREAM(task), w);
-    });
+    w.x[0] = k->x.p;
+    w.x[1] = k->gate.p;
+    w.to[0] = target_of(&k->amax, &k->seen, &k->scale, &k->y, &k->turned, k->turn);
+    w.sums = (float *)k->sums.p;
+    if (k->f == SC_GATED)
+        start<gated>(task, &k->x, k->y.dtype, w);
+    else if (k->f == SC_GELU)
+        start<gelu>(task, &k->x, k->y.dtype, w);
+    else if (k->f)
+        start<gelu_grad>(task, &k->x, k->y.dtype, w);
+    else
+        start<plain>(task, &k->x, k->y.dtype, w);
+}
+
+SC_KERNEL(quantize_gates) {
+    work w = {};
+    w.x[0] = k->g.p, w.x[1] = k->gate.p, w.x[2] = k->up.p;
+    w.to[0] = target_of(&k->dgate_amax, &k->dgate_seen, &k->dgate_scale, &k->dgate, &k->dgate_turned, false);
+    w.to[1] = target_of(&k->dup_amax, &k->dup_seen, &k->dup_scale, &k->dup, &k->dup_turned, false);
+    start<gate_grads>(task, &k->g, k->dgate.dtype, w);
+}
+
+SC_KERNEL(update_amax) {
+    int row = (int)cols_of(&k->history);
+    int64_t n = rows_of(&k->history);
+    SC_LAUNCH(task, update_amax, blocks_for(n, BLOCK), BLOCK, (const float *)k->all.p, sc_numel(&k->all) / n, n,
+              (float *)k->history.p, row, k->coefficient.p && sc_numel(&k->coefficient) > 1 ? (const float *)k->coefficient.p : NULL);
 }

@@ -100,7 +100,7 @@ static sc_dtype exported(const sc_build *b, const Options *o, const Weights *w, 
     adapter_of(b, param, &thin);
     int scales = b->params[param].scales;
     sc_dtype kept = state_dtype(b, scales ? scales - 1 : param, P_VALUE);
-    if (scaled_by(b, param) >= 0 || b->params[param].copies) return N_DTYPES;
+    if (scaled_by(b, param) >= 0 || b->params[param].copies || b->params[param].internal) return N_DTYPES;
     if (thin != (o->export_adapters != 0)) return N_DTYPES;
     if (!host_dtype_float(kept) || o->export_dtype == EXPORT_KEPT) return kept;
     if (o->export_dtype == EXPORT_LOADED) return weights_dtype(w, b->params[param].path, kept);

@@ -339,6 +339,11 @@ static _Noreturn void other_optimizer(const Checkpoint *c, const char *has, Piec
         c->dir, has, piece_kind_name(k), path, lacks);
 }
 
+/* The state lacks what this program keeps for itself, or another one kept it: it begins anew. */
+static bool lacks_internal(const Entry *e, int n, const sc_param_info *p) {
+    return p->internal && (n == 0 || e[n - 1].end != p->numel);
+}
+
 static void check_param(const Checkpoint *c, int param, PieceKind k) {
     const sc_param_info *p = &c->b->params[param];
     int n = 0;
@@ -354,6 +359,7 @@ static void check_param(const Checkpoint *c, int param, PieceKind k) {
         die("%s: no average of '%s' there: it was saved by a program without ema; resume with that one, or begin anew "
             "from its weights: --export them and use --weights",
             c->dir, p->path);
+    if (lacks_internal(e, n, p)) return;
     if (n == 0) die("%s: no '%s' there: " OTHER_MODEL, c->dir, p->path);
     sc_dtype want = state_dtype(c->b, param, k);
     for (int i = 0; i < n; i++)
@@ -447,6 +453,7 @@ void checkpoint_load(const Checkpoint *c, sc_rank *r) {
     for (const Piece *p = pieces; p < pieces + npieces; p++) {
         int n;
         const Entry *e = pieces_of(c, &c->b->params[p->param], p->kind, &n);
+        if (lacks_internal(e, n, &c->b->params[p->param])) continue;
         bool buffers = p->kind == P_BUFFER && e->kind == P_BUFFER;
         if (buffers) copy_range(c, r, &e[sc_rank_index(r) % c->world], p, p->begin, p->end, chunk);
         for (int i = 0; i < n && !buffers; i++) {

@@ -571,7 +571,7 @@ static void take_params(const Weights *w) {
     int n = 0, buffers = 0, taken = 0, fp8 = 0, adapters = 0;
     for (int i = 0; i < w->b->nparams; i++) {
         const sc_param_info *p = &w->b->params[i];
-        if (scaled_by(w->b, i) >= 0) continue; /* published weights have no scales */
+        if (scaled_by(w->b, i) >= 0 || p->internal) continue; /* published weights have no scales */
         Entry *e = find(w, p->path);
         buffers += !e && p->buffer;
         bool thin; /* published weights have no adapters */

@@ -56,6 +56,7 @@ static inline int sc_stream_meets(sc_stream s) {
 enum { SC_EPILOGUES(SC_BIT_OF) };
 typedef enum { SC_EPILOGUES(SC_FLAG_OF) } sc_epilogue;
 #define SC_HAS(f, flags) (((f) & (flags)) == (flags))
+enum { SC_SUMMED_ROWS = 128 }; /* of the partial sums that quantize makes of columns */
 
 /* How a parameter begins. */
 #define SC_INITS(X) X(SC_ZEROS) X(SC_ONES) X(SC_CONSTANT) X(SC_NORMAL) X(SC_UNIFORM) X(SC_TRUNC_NORMAL)

@@ -18,7 +18,7 @@ from signs import hash_of, hashed, signed_sum  # noqa: E402
 ROWS, IN, OUT = 96, 80, 64
 # `turned`: the weight is [inputs, outputs], as GPT-2's. x and what the results are weighted by are given, so that all roundings are known.
 LINEAR = """local nn, optim = require "nn", require "optim"
-local o = nn.options { turned = false, precision = nn.choice("fp32", "bf16") }
+local o = nn.options { turned = false, precision = nn.choice("fp32", "bf16"), recipe = nn.choice("tensor", "delayed") }
 local model, linear = nn.module "Net", nn.module "Linear"
 linear.weight = nn.parameter(o.turned and { %(IN)d, %(OUT)d } or { %(OUT)d, %(IN)d })
 linear.bias = nn.parameter { %(OUT)d }
@@ -28,7 +28,7 @@ function linear:forward(x)
 end
 model.x, model.linear = nn.parameter { %(ROWS)d, %(IN)d }, linear
 function model:forward() return self.linear(self.x) end
-nn.fully_shard(linear, { mp_policy = { param_dtype = o.precision, matmul_dtype = "fp8" } })
+nn.fully_shard(linear, { mp_policy = { param_dtype = o.precision, matmul_dtype = "fp8", recipe = o.recipe } })
 nn.fully_shard(model)
 return nn.training {
   model = model, batch = { c = nn.input("fp32", { %(ROWS)d, %(OUT)d }) },
@@ -65,9 +65,10 @@ def rounded(x, numbers):
     return math.copysign(numbers[k], x)
 
 
-def quantized(values, numbers):
-    """What the numbers stand for: each times the scale."""
-    amax, by = max(map(abs, values)), f32(numbers[-1] / max(map(abs, values)))
+def quantized(values, numbers, amax=None):
+    """What the numbers stand for: each times the scale, which the largest of them gives unless another magnitude is told."""
+    amax = amax or max(map(abs, values))
+    by = f32(numbers[-1] / amax)
     scale = f32(amax / numbers[-1])
     return [rounded(f32(x * by), numbers) * scale for x in values]
 
@@ -96,24 +97,29 @@ def model():
     return shared("fp8-linear", lambda folder: (os.makedirs(folder), open(os.path.join(folder, "linear.lua"), "w").write(LINEAR))) + "/linear.lua"
 
 
-def linear_agrees(precision, turned):
-    x, w, bias, c = (numbers_of(k, n, size) for k, (n, size) in enumerate([(ROWS * IN, 3), (IN * OUT, 0.5), (OUT, 1), (ROWS * OUT, 0.01)]))
+def linear_agrees(precision, turned, recipe="tensor", sizes=(0.01,)):
+    """Results and gradients of the last of as many steps as there are sizes, of what the results are weighted by."""
+    x, w, bias = (numbers_of(k, n, size) for k, (n, size) in enumerate([(ROWS * IN, 3), (IN * OUT, 0.5), (OUT, 1)]))
+    each = [numbers_of(3 + k, ROWS * OUT, size) for k, size in enumerate(sizes)]
+    c, before = each[-1], each[:-1]
     folder = scratch("fp8-linear")
     weights, grads, log = (os.path.join(folder, n) for n in ("w.safetensors", "g.safetensors", "log.jsonl"))
     shape = [IN, OUT] if turned else [OUT, IN]
     write_safetensors(weights, {"x": ("F32", [ROWS, IN], blob(x)), "linear.weight": ("F32", shape, blob(w)), "linear.bias": ("F32", [OUT], blob(bias))})
-    binary = build(model(), precision=precision, turned=turned)
-    train(binary, "--data", "-", "--weights", weights, "--steps", "1", "--log", log, "--dump", "*.grad", "--at-step", "1", "-o", grads, records=records(blob(c)))
+    binary = build(model(), precision=precision, turned=turned, recipe=recipe)
+    train(binary, "--data", "-", "--weights", weights, "--steps", str(len(sizes)), "--lr", "0", "--log", log, "--dump", "*.grad", "--at-step", str(len(sizes)), "-o", grads,
+          records=records(b"".join(map(blob, each))))
     got = {k: list(floats(t)) for k, t in read_safetensors(grads).items()}
     narrow = (lambda v: [bf16(e) for e in v]) if precision == "bf16" else list
-    a, b, g = quantized(narrow(x), E4M3), quantized(narrow(w), E4M3), quantized(narrow(c), E5M2)
+    seen = max((max(map(abs, narrow(k))) for k in before), default=None) if recipe == "delayed" else None
+    a, b, g = quantized(narrow(x), E4M3), quantized(narrow(w), E4M3), quantized(narrow(c), E5M2, seen)
     y = [s + bias_ for s, bias_ in zip(times(a, b, ROWS, IN, OUT, turn_b=not turned), narrow(bias) * ROWS)]
     want = {"x.grad": times(g, b, ROWS, OUT, IN, turn_b=turned),
             "linear.weight.grad": times(a, g, IN, ROWS, OUT, turn_a=True) if turned else times(g, a, OUT, ROWS, IN, turn_a=True),
             "linear.bias.grad": times([1.0] * ROWS, narrow(c), 1, ROWS, OUT)}
     loss = sum(v * e for v, e in zip(y, c))
     size = math.sqrt(sum((v * e) ** 2 for v, e in zip(y, c)))
-    found, rounding = steps(read_log(log))[0]["loss"], 1e-6 if precision == "fp32" else 3e-3
+    found, rounding = steps(read_log(log))[-1]["loss"], 1e-6 if precision == "fp32" else 3e-3
     check(abs(found - loss) <= rounding * size, "loss %.9g, not %.9g" % (found, loss))
     far = {k: relative(got[k], want[k]) for k in want}
     check(all(r <= (1e-6 if k == "linear.weight.grad" else rounding) for k, r in far.items()), str(far))
@@ -124,6 +130,14 @@ def test_a_linear():
     """To the rounding of sums; of the bf16 that a unit computes in, a weight's gradient is still fp32."""
     worst = {p: max(linear_agrees(p, turned) for turned in (False, True)) for p in ("fp32", "bf16")}
     return ", ".join("%s %.1e" % x for x in worst.items())
+
+
+def test_scales_of_steps_before():
+    """The last step's numbers are above those of the steps before, and so are cut; after a larger one they are coarser."""
+    delayed = {}
+    for sizes in (0.01,), (0.01, 0.003, 0.04), (0.04, 0.01):
+        delayed[len(sizes)] = max(linear_agrees(p, turned, "delayed", sizes) for turned in (False, True) for p in ("fp32", "bf16"))
+    return ", ".join("%d steps %.1e" % x for x in sorted(delayed.items()))
 
 
 # ── models ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -139,14 +153,14 @@ def tokens_of(o):
     return array.array("i", [x for r in rows for x in r[:-1]]).tobytes() + array.array("i", [x for r in rows for x in r[1:]]).tobytes()
 
 
-def model_agrees(name):
+def model_agrees(name, recipe="tensor"):
     """fp32's last digits may decide to which of two numbers of 8 bits one between them is rounded. So a tensor may be off by a tenth of what fp8
     changes it by; it is usually equal."""
     with open(os.path.join(ROOT, "tests", "golden", "fp8.json")) as f:
         about = json.load(f)[name]
     o, folder = about["options"], scratch("fp8-" + name)
     weights, grads, log = (os.path.join(folder, n) for n in ("w.safetensors", "g.safetensors", "log.jsonl"))
-    binary = build("%s.lua" % name, matmul="fp8", **o)
+    binary = build("%s.lua" % name, matmul="fp8", recipe=recipe, **o)
     start = os.path.join(folder, "start.safetensors")
     train(binary, "--data", "-", "--steps", "1", "--export", start, records=records(tokens_of(o)))
     shapes = {n: t[1] for n, t in read_safetensors(start).items()}
@@ -173,6 +187,11 @@ def test_llama3():
     return model_agrees("llama3")
 
 
+def test_the_first_step_has_no_history():
+    """It takes tensors as they are: through kernels of gelu and of gates that write 8 bits."""
+    return "; ".join(model_agrees(name, "delayed") for name in ("gpt2", "llama3"))
+
+
 SMALL = {"layers": 2, "dim": 128, "heads": 2, "vocab": 256, "batch": 2, "seq": 64, "matmul": "fp8", "precision": "bf16"}
 
 
@@ -182,6 +201,31 @@ def trained(world=1, threads=None, **options):
     binary = build("gpt2.lua", world=world, **dict(SMALL, **options))
     train(binary, "--data", corpus(), "--steps", "4", "--lr", "1e-3", "--log", log, "--export", weights, *(["--threads", threads] if threads else []))
     return read_log(log), read_safetensors(weights)
+
+
+def test_no_plan_changes_a_bit_of_delayed_scales():
+    delayed = dict(recipe="delayed", accumulate=2)
+    first = trained(**delayed)
+    for what in dict(recompute="full"), dict(recompute="selective"), dict(offload="activations"), dict(threads="1"):
+        same_run(first, trained(**delayed, **what), str(what))
+    two = trained(world=2, **delayed)
+    same_run(two, trained(world=2, recompute="full", prefetch=2, **delayed), "two ranks")
+
+
+def test_a_history_is_resumed():
+    """Two steps and two more are four; a state without a history begins one, and one of another model's shape is left."""
+    folder = scratch("fp8-resumed")
+    whole, half = os.path.join(folder, "whole"), os.path.join(folder, "half")
+    binary, plain = build("gpt2.lua", **SMALL, recipe="delayed"), build("gpt2.lua", **SMALL)
+    run = ["--data", corpus(), "--lr", "1e-3", "--warmup", "1", "--total", "4"]
+    train(binary, *run, "--steps", "4", "--log", whole + ".jsonl", "--export", whole + ".safetensors")
+    train(binary, *run, "--steps", "2", "--save", half)
+    train(binary, "--data", corpus(), "--resume", half, "--steps", "4", "--log", half + ".jsonl", "--export", half + ".safetensors")
+    check(read_safetensors(whole + ".safetensors") == read_safetensors(half + ".safetensors"), "a resumed run gives other weights")
+    check("amax_history" not in read_safetensors(whole + ".safetensors"), "the history is exported")
+    train(plain, *run, "--steps", "2", "--save", half + "-plain")
+    train(binary, "--data", corpus(), "--resume", half + "-plain", "--steps", "4")
+    train(plain, "--data", corpus(), "--resume", half, "--steps", "4")
 
 
 def test_no_plan_changes_a_bit():

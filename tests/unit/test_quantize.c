@@ -101,6 +101,69 @@ Test(quantize, recomputed_blocks_keep_the_magnitudes_of_weights) {
 
 /* GPT-2's matrices are [inputs, outputs]: the product takes the transpose, and the gradient still lies as the matrix
  * does. */
+/* ── scales of steps before ──────────────────────────────────────────────────────────────────────────────────────── */
+#define DELAYED "matmul_dtype = 'fp8', recipe = 'delayed'"
+
+Test(quantize, a_history_has_a_site_for_each_tensor) {
+    const Graph *g = lowered(text("", DELAYED), 1);
+    const Program *p = program(g, "micro");
+    cr_assert_not_null(g->amax_history);
+    cr_expect_eq(g->amax_history->shape[0], 8, "two inputs, three weights, three gradients");
+    cr_expect_eq(g->amax_seen->numel, 8);
+    cr_expect_eq(count(p, OP_absmax, NULL), 0);
+    cr_expect_eq(count(p, OP_update_amax, NULL), 1);
+    bool taken[8] = {false};
+    for (int i = 0; i < p->ops.n; i++) {
+        const Op *op = p->ops.at[i];
+        if (op->kind != OP_quantize) continue;
+        int64_t site = op->quantize.seen->offset;
+        cr_expect_eq(value_root(op->quantize.seen), g->amax_seen->value);
+        cr_expect_eq(value_root(op->quantize.amax), g->amax_history->value);
+        cr_expect_eq(op->quantize.amax->offset, site * 17, "the first of the site's row");
+        cr_assert(site >= 0 && site < 8);
+        bool again = op->phase == BACKWARD && op->quantize.y->dtype == FP8_E4M3;
+        cr_expect(taken[site] == again, "%s: a weight's site is read twice, others once", op->id);
+        taken[site] = true;
+    }
+}
+
+Test(quantize, a_loss_that_is_validated_takes_tensors_as_they_are) {
+    const Program *p = program(lowered(text("", DELAYED), 1), "eval");
+    cr_expect_eq(count(p, OP_absmax, NULL), 5);
+    for (int i = 0; i < p->ops.n; i++)
+        if (p->ops.at[i]->kind == OP_quantize) cr_expect_null(p->ops.at[i]->quantize.seen);
+}
+
+Test(quantize, gates_write_8_bits) {
+    const Program *p = program(lowered(text("", DELAYED), 1), "micro");
+    const Op *gates = NULL, *gated = NULL, *bias = NULL;
+    for (int i = 0; i < p->ops.n; i++) {
+        const Op *op = p->ops.at[i];
+        if (op->kind == OP_quantize_gates) gates = op;
+        if (op->kind == OP_quantize && op->quantize.f) gated = op;
+        if (op->kind == OP_quantize && op->quantize.sum) bias = op;
+    }
+    cr_assert(gates && gated && bias);
+    cr_expect_eq(gated->quantize.f, SC_GATED);
+    cr_expect_not_null(gated->quantize.gate);
+    cr_expect_not_null(gates->quantize_gates.dup_turned);
+    cr_expect_neq(gates->quantize_gates.dup_seen->offset, gates->quantize_gates.dgate_seen->offset);
+    cr_expect_eq(count(p, OP_silu_mul, NULL) + count(p, OP_silu_mul_grad, NULL), 0);
+    cr_expect_eq(bias->quantize.sums->shape[0], 1, "of 64 rows one sum for each column");
+    cr_expect_eq(bias->quantize.sums->shape[1], 64);
+}
+
+Test(quantize, a_gate_that_something_else_reads_is_stored) {
+    const char *twice = "local down = nn.module 'Down'\n"
+                        "down.linear = nn.Linear(128, 64)\n"
+                        "function down:forward(x) return self.linear(x) + x:sum(-1, true) end\n"
+                        "block.down = down\n";
+    const Program *p = program(lowered(text(twice, DELAYED), 1), "micro");
+    cr_expect_eq(quantized(p, FORWARD, FP8_E4M3, true), 2);
+    for (int i = 0; i < p->ops.n; i++)
+        if (p->ops.at[i]->kind == OP_quantize) cr_expect_eq(p->ops.at[i]->quantize.f, 0);
+}
+
 Test(quantize, gradients_of_turned_weights_are_not_copied) {
     const char *turned = "block.down.weight = nn.parameter { 128, 64 }\n"
                          "block.down.bias = nil\n"

@@ -61,6 +61,7 @@ static void micro(Graph *g, const char *name, Role role) {
         if (shard_trainable(g->params.at[i]) && g->params.at[i]->grad) grads[i] = twins[g->params.at[i]->grad->id];
     Op *loss = metrics(g, p, role == MIDDLE || role == LAST);
     shard_begin_assigns(g, p, role == ALONE || role == FIRST);
+    if (role == ALONE || role == FIRST) shard_begin_amax(g, p);
     Making c = begin(g, p, role);
     shard_place_gradients(&c, grads);
     shard_use_params(&c);
@@ -68,7 +69,9 @@ static void micro(Graph *g, const char *name, Role role) {
     shard_reduce_gradients(&c, grads);
     if (role == ALONE || role == LAST) {
         sum_metrics(&c);
-        shard_assign(&c, shard_optimizer(&c));
+        Value *coefficient = shard_optimizer(&c);
+        shard_update_amax(&c, coefficient);
+        shard_assign(&c, coefficient);
     }
     commit(&c);
 }

@@ -97,6 +97,10 @@ Value *shard_optimizer(Making *c); /* returns the coefficient that clips */
 void shard_begin_assigns(Graph *g, Program *p, bool first); /* in the first program of a step: over what was kept */
 void shard_assign(Making *c, Value *coefficient);           /* in the last one: g->assign, behind all else */
 
+/* ── amax.c: nothing where no product is scaled by steps before ─────────────────────────────────────────────── */
+void shard_begin_amax(Graph *g, Program *p);           /* in the first program of a step */
+void shard_update_amax(Making *c, Value *coefficient); /* in the last one */
+
 /* ── sparse.c ──────────────────────────────────────────────────────────────────────────────────────────────── */
 Value *shard_exchange_rows(Making *c, Unit *u, Use *use); /* the rank's slice of a sparse table's gradient */
 
