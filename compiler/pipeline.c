@@ -121,7 +121,7 @@ void pipeline_lower(Graph *g, const Device *d, const PipelineOptions *o) {
     lower_chunks(g, g->train);
     after("autodiff", "chunks", g, d, o);
     each_traced(g, lower_epilogue_fusion);
-    each_traced(g, lower_quantize_gates);
+    each_traced(g, lower_quantize_fusion);
     after("epilogue_fusion", NULL, g, d, o);
     each_traced(g, lower_rematerialize);
     after("rematerialize", NULL, g, d, o);

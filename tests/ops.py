@@ -36,6 +36,7 @@ NAMED = {
     "lower/chunks.c": (4, "is about losses of logits, and which of two products an add is fused with"),
     "lower/concat_in_place.c": (1, "is about concat"),
     "lower/qkv_fusion.c": (3, "is about matmul, rope and attention"),
+    "lower/quantize_fusion.c": (3, "is about what absmax and quantize read"),
     "lower/shard/assign.c": (2, "nn.assign traces stores; the first program of a step overwrites, and a skipped step writes nothing"),
     "lower/shard/shard.c": (1, "nn.log_metric traces stores; the first program of a step overwrites"),
     "lower/shard/sparse.c": (1, "takes the rows that embedding_grad would sum"),

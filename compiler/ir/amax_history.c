@@ -27,7 +27,7 @@ static void begin(Graph *g) {
     g->amax_seen = state_new(g, S_SEEN, "amax_history/seen", FP32, 1, NULL);
 }
 
-AmaxSite amax_site(Graph *g) {
+AmaxSite amax_history_site(Graph *g) {
     if (!g->amax_history) begin(g);
     Param *p = g->amax_history;
     State *seen = g->amax_seen;

@@ -13,6 +13,6 @@ enum { AMAX_STEPS = 16 }; /* that count; Transformer Engine keeps up to 1024, MS
 typedef struct {
     Value *amax, *seen;
 } AmaxSite;
-AmaxSite amax_site(Graph *g);
+AmaxSite amax_history_site(Graph *g);
 
 #endif

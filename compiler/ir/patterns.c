@@ -58,14 +58,16 @@ static const Epilogue epilogues[] = {
 };
 enum { EPILOGUES = sizeof epilogues / sizeof *epilogues };
 
-static const Epilogue *epilogue_of(int64_t f) {
+const Epilogue *pattern_epilogue(const Op *product) {
     for (int k = 0; k < EPILOGUES; k++)
-        if ((f & ~SC_TOO) == epilogues[k].f) return &epilogues[k];
+        if ((INT_OF(product, epilogue) & ~SC_TOO) == epilogues[k].f) return &epilogues[k];
     return NULL;
 }
 
-const Epilogue *pattern_epilogue(const Op *product) {
-    return epilogue_of(INT_OF(product, epilogue));
+const Epilogue *pattern_epilogue_of(OpKind then) {
+    for (int k = 0; k < EPILOGUES; k++)
+        if (then == epilogues[k].then) return &epilogues[k];
+    return NULL;
 }
 
 static int slot(const Op *op, const char *name) {
@@ -73,8 +75,7 @@ static int slot(const Op *op, const char *name) {
 }
 
 static bool epilogue_of_product(Graph *g, Op *first, Op *then, int operand, bool alone) {
-    const Epilogue *e = epilogues;
-    while (e->then != then->kind) e++;
+    const Epilogue *e = pattern_epilogue_of(then->kind);
     Value *sums = RESULT_OF(first, y), *y = op_result(then);
     if (operand != slot(then, e->sums) || then->in[operand] != sums || !same_layout(y, sums)) return false;
     if (!may_finish(first, e) || (!alone && e->f & SC_GRADIENT)) return false;
@@ -118,27 +119,6 @@ static bool gated_silu(Graph *g, Op *first, Op *then, int operand, bool alone) {
     op_set(first, SLOT(silu_mul, gate), gate);
     op_set(first, SLOT(silu_mul, up), up);
     first->silu_mul.y = then->mul.y;
-    join(first, then);
-    return true;
-}
-
-/* ── 8 bits ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
-/* What quantize alone reads need not be stored, where the scale is known before. */
-static bool quantized_pointwise(Graph *g, Op *first, Op *then, int operand, bool alone) {
-    const Value *made = op_result(first);
-    if (!alone || then->in[operand] != made || !OPERAND_OF(then, seen) || INT_OF(then, f)) return false;
-    for (int k = 0; k < first->nin; k++)
-        if (!same_layout(first->in[k], made)) return false;
-    const Epilogue *e = epilogues;
-    while (e->then != first->kind) e++;
-    Op was = *first;
-    first->kind = then->kind;
-    first->parts = then->parts;
-    first->nin = then->nin;
-    first->nout = then->nout;
-    INT_OF(first, f) = e->f;
-    op_set(first, operand, was.in[slot(&was, e->sums)]);
-    if (e->others->of_then) op_set(first, slot(first, "gate"), was.in[slot(&was, e->others->of_then)]);
     join(first, then);
     return true;
 }
@@ -243,9 +223,6 @@ const Pattern patterns[] = {
     {"a product that is gated", OP_matmul, OP_silu_mul, false, true, false, false, epilogue_of_product},
     {"a gate's gradient of a product", OP_matmul, OP_silu_mul_grad, false, true, false, false, epilogue_of_product},
     {"a product and a sum", OP_matmul, OP_add, false, true, false, false, add_to_product},
-    {"gelu in 8 bits", OP_gelu_tanh, OP_quantize, false, true, true, false, quantized_pointwise},
-    {"gelu's gradient in 8 bits", OP_gelu_tanh_grad, OP_quantize, false, true, true, false, quantized_pointwise},
-    {"a gate in 8 bits", OP_silu_mul, OP_quantize, false, true, true, false, quantized_pointwise},
     {"rotary positions of an rms_norm", OP_rms_norm, OP_rope, false, true, false, false, rope_of_norm},
     {"gradients of layer_norm", OP_layer_norm_grad, OP_layer_norm_grad_w, false, false, true, false, norm_grads},
     {"gradients of rms_norm", OP_rms_norm_grad, OP_rms_norm_grad_w, false, false, true, false, norm_grads},
@@ -277,9 +254,7 @@ const char *op_label(Arena *a, const Op *op) {
     if (op->nbody > NAMED) str_addf(&s, "+%d", op->nbody - NAMED);
     if (op_is(op, T_FOREIGN) && op->extension && !op->extension->gathers)
         str_add(&s, op->extension->part[foreign_part(op)]);
-    else if (!op->nbody) {
-        if (op->kind == OP_quantize && op->quantize.f) and_op(&s, epilogue_of(op->quantize.f)->then);
+    else if (!op->nbody)
         and_op(&s, op->kind), and_joined(&s, op->joined);
-    }
     return s.s;
 }

@@ -39,6 +39,7 @@ typedef struct {
                        aux is kept, `then` alone computes y again */
 } Epilogue;
 const Epilogue *pattern_epilogue(const Op *product); /* NULL: it has none */
+const Epilogue *pattern_epilogue_of(OpKind then);    /* NULL: no product does it */
 
 /* Takes a separable op apart: sets the second, whose result is op's first, and returns the result of the first that it
  * reads, op's second. NULL: op is not separable. */

@@ -147,14 +147,14 @@ static void grad_of_quantized(Builder *b, const Op *op, OpParts *d) {
     Value *gy = d->matmul.y, *from = OPERAND_OF(w, x), *seen = OPERAND_OF(w, seen), *bias = op->matmul.bias;
     bool trains = value_root(from)->param->requires_grad, turned = INT_OF(w, turn);
     Dtype made = OPERAND_OF(x, x)->dtype;
-    AmaxSite site = seen ? amax_site(b->g) : (AmaxSite){BUILD(b, absmax, .x = gy)->absmax.y, NULL};
+    AmaxSite site = seen ? amax_history_site(b->g) : (AmaxSite){BUILD(b, absmax, .x = gy)->absmax.y, NULL};
     const Op *g = BUILD(b, quantize, .x = gy, .amax = site.amax, .seen = site.seen, .dtype = FP8_E5M2, .both = trains,
-                        .sum = bias && seen && trains);
+                        .sum = bias && trains);
     const Op *other =
         BUILD(b, quantize, .x = from, .amax = OPERAND_OF(w, amax), .seen = seen, .dtype = FP8_E4M3, .turn = !turned);
     d->matmul.a =
         product_of(b, RESULT_OF(g, y), RESULT_OF(g, scale), RESULT_OF(other, y), RESULT_OF(other, scale), made);
-    if (bias && seen && trains) /* who makes g need not store it */
+    if (bias && trains) /* who makes g need not store it */
         d->matmul.bias = BUILD(b, sum, .x = RESULT_OF(g, sums), .over = 1, .dtype = 1 + made)->sum.y;
     else if (bias)
         d->matmul.bias = build_sum_to(b, gy, 1, &gy->shape[gy->dims - 1]);
@@ -198,6 +198,11 @@ Cost cost_matmul(const Op *op) {
 /* ── 8 bits ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
 void infer_absmax(Graph *g, Op *op) {
     rule_out(g, op, &op->absmax.y, FP32, 0, (int64_t[1]){1});
+}
+
+void infer_absmax_gates(Graph *g, Op *op) {
+    rule_out(g, op, &op->absmax_gates.dgate, FP32, 0, (int64_t[1]){1});
+    rule_out(g, op, &op->absmax_gates.dup, FP32, 0, (int64_t[1]){1});
 }
 
 void infer_quantize(Graph *g, Op *op) {

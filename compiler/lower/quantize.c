@@ -6,7 +6,6 @@
 #include "../ir/build.h"
 #include "../ir/policy.h"
 #include "../ir/training.h"
-#include "../ir/uses.h"
 #include "lower.h"
 #include "lowering.h"
 
@@ -61,7 +60,7 @@ static AmaxSite amax_of(Quantize *c, Value *v, const Op *user) {
     AmaxSite *amax = &c->amax[v->id];
     if (amax->amax) return *amax;
     if (c->trains && policy_of(user)->recipe == RECIPE_DELAYED) {
-        *amax = amax_site(c->g);
+        *amax = amax_history_site(c->g);
     } else {
         amax->amax = build_one(&c->b, OP_absmax, v);
         /* of a parameter it is kept, not made again */
@@ -150,63 +149,6 @@ void lower_quantize(Graph *g, Program *p) {
         push(&p->ops, g->arena, op);
     }
     if (!any && c.trains) check_any(g, few);
-}
-
-/* ── gates ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
-/* The quantize that alone reads a gate's gradient, with a history. */
-static Op *quantized(const Uses *uses, const Value *gradient) {
-    Op *op = uses_only(uses, gradient);
-    return op && op->kind == OP_quantize && op->quantize.x == gradient && op->quantize.seen && !op->quantize.turn &&
-                   !op->quantize.sum
-               ? op
-               : NULL;
-}
-
-/* Both gradients of a gate in 8 bits from one kernel: op becomes it, where the ops a and b read them. */
-static void join_gates(const Graph *g, Op *op, const Op *a, const Op *b) {
-    for (int k = 0; k < 2; k++) {
-        Joined *joined = NEW(g->arena, Joined);
-        *joined = (Joined){.id = (k ? b : a)->id, .kind = OP_quantize, .next = op->joined, .turned = true};
-        op->joined = joined;
-    }
-    const OpParts was = op->parts;
-    op->kind = OP_quantize_gates;
-    op->parts = (OpParts){.quantize_gates = {.dgate = a->quantize.y,
-                                             .dgate_scale = a->quantize.scale,
-                                             .dup = b->quantize.y,
-                                             .dup_scale = b->quantize.scale,
-                                             .dgate_turned = a->quantize.turned,
-                                             .dup_turned = b->quantize.turned,
-                                             .g = was.silu_mul_grad.g,
-                                             .gate = was.silu_mul_grad.gate,
-                                             .up = was.silu_mul_grad.up,
-                                             .dgate_amax = a->quantize.amax,
-                                             .dup_amax = b->quantize.amax,
-                                             .dgate_seen = a->quantize.seen,
-                                             .dup_seen = b->quantize.seen,
-                                             .dtype = a->quantize.dtype,
-                                             .both = a->quantize.both}};
-    op->nout = a->quantize.both ? 6 : 4;
-    op->nin = SLOT(quantize_gates, dup_seen) + 1;
-    for (int k = 0; k < op->nout; k++) op->out[k]->def = op;
-}
-
-void lower_quantize_gates(Graph *g, Program *p) {
-    Uses *uses = uses_new(g, p);
-    bool *gone = NEW_ARRAY(g->arena, bool, g->nops + 1);
-    for (int i = 0; i < p->ops.n; i++) {
-        Op *op = p->ops.at[i];
-        if (op->kind != OP_silu_mul_grad) continue;
-        const Op *a = quantized(uses, op->silu_mul_grad.dgate), *b = quantized(uses, op->silu_mul_grad.dup);
-        if (!a || !b || a->quantize.both != b->quantize.both || a->quantize.dtype != b->quantize.dtype) continue;
-        gone[a->serial] = gone[b->serial] = true;
-        join_gates(g, op, a, b);
-    }
-    int kept = 0;
-    for (int i = 0; i < p->ops.n; i++)
-        if (!gone[p->ops.at[i]->serial]) p->ops.at[kept++] = p->ops.at[i];
-    p->ops.n = kept;
-    uses_free(uses);
 }
 
 /* GPUs before compute capability 8.9 have no such products; the CPU emulates them. */

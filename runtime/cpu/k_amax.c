@@ -1,7 +1,6 @@
-/* absmax: the largest magnitude of a tensor; amax: in this rank's part of each parameter of a unit. A NaN, once met,
- * stays.
+/* amax: the largest magnitude in this rank's part of each parameter of a unit. A NaN, once met, stays.
  * Relies on: kernel.h.
- * Relied on by: generated code (products in 8 bits; all-gather extensions that declare amax). */
+ * Relied on by: generated code (all-gather extensions that declare amax). */
 #include "kernel.h"
 
 static float largest(const sc_tensor *x, int64_t at, int64_t n) {
@@ -15,10 +14,6 @@ static float largest(const sc_tensor *x, int64_t at, int64_t n) {
         most = most >= here || most != most ? most : here;
     }
     return (float)most;
-}
-
-SC_KERNEL(absmax) {
-    if (!task->part) ((float *)k->y.p)[0] = largest(&k->x, 0, sc_numel(&k->x));
 }
 
 typedef struct { /* a row of the table */

@@ -63,10 +63,12 @@ static void find(const source *s, int64_t n, target *t, int nt) {
     for (int64_t at = 0; at < n; at += SC_CHUNK) {
         int64_t m = sc_min(SC_CHUNK, n - at);
         values(s, at, m, y, z);
-        for (int o = 0; o < nt; o++)
-            for (int64_t j = 0; j < m; j++) t[o].most = larger(t[o].most, of[o][j]);
+        for (int o = 0; o < nt; o++) {
+            SC_ELEMENTWISE
+            for (int64_t j = 0; j < m; j++) of[o][j] = sc_abs(of[o][j]);
+            t[o].most = larger(t[o].most, sc_chunk_max(of[o], m));
+        }
     }
-    for (int o = 0; o < nt; o++) saw(&t[o], t[o].most);
 }
 
 static void scale(const sc_task *task, target *t, float widest) {
@@ -123,6 +125,23 @@ static void quantize_all(const sc_task *task, const source *s, target *t, int nt
         if (t[o].seen) saw(&t[o], t[o].most);
 }
 
+SC_KERNEL(absmax) {
+    source s = {&k->x, sc_given(&k->gate), NULL, k->f};
+    target t = {.most = 0};
+    if (task->part) return;
+    find(&s, sc_numel(&k->x), &t, 1);
+    sc_set(&k->y, 0, (double)t.most);
+}
+
+SC_KERNEL(absmax_gates) {
+    source s = {&k->g, &k->gate, &k->up, 0};
+    target both[2] = {{.most = 0}, {.most = 0}};
+    if (task->part) return;
+    find(&s, sc_numel(&k->g), both, 2);
+    sc_set(&k->dgate, 0, (double)both[0].most);
+    sc_set(&k->dup, 0, (double)both[1].most);
+}
+
 SC_KERNEL(quantize) {
     source s = {&k->x, sc_given(&k->gate), NULL, k->f};
     target t = {&k->amax, sc_given(&k->seen), &k->scale, k->turn ? NULL : &k->y, k->turn ? &k->y : sc_given(&k->turned),
@@ -132,8 +151,9 @@ SC_KERNEL(quantize) {
 
 SC_KERNEL(quantize_gates) {
     source s = {&k->g, &k->gate, &k->up, 0};
-    target t[] = {{&k->dgate_amax, &k->dgate_seen, &k->dgate_scale, &k->dgate, sc_given(&k->dgate_turned), .by = 1},
-                  {&k->dup_amax, &k->dup_seen, &k->dup_scale, &k->dup, sc_given(&k->dup_turned), .by = 1}};
+    target t[] = {
+        {&k->dgate_amax, sc_given(&k->dgate_seen), &k->dgate_scale, &k->dgate, sc_given(&k->dgate_turned), .by = 1},
+        {&k->dup_amax, sc_given(&k->dup_seen), &k->dup_scale, &k->dup, sc_given(&k->dup_turned), .by = 1}};
     quantize_all(task, &s, t, 2, NULL);
 }
 

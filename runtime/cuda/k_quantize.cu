@@ -1,39 +1,17 @@
-/* quantize: a tensor, or gelu or a gate of it, over a scale in 8 bits, as it lies, turned, or both, in one pass;
- * quantize_gates: both gradients of a gate likewise; update_amax: the history that scales come from.
- * Relies on: kernel.cuh.
+/* quantize: a tensor, or gelu or a gate of it, over a scale in 8 bits, as it lies, turned, or both, in one pass; absmax:
+ * its largest magnitude; quantize_gates, absmax_gates: of both gradients of a gate; update_amax: the history that scales
+ * come from.
+ * Relies on: magnitude.cuh.
  * Relied on by: generated code (products in 8 bits).
  *
  * A block takes 128 rows of 64 columns, a thread 4 rows of 8 columns: 4 bytes of each column are a word of shared
  * memory, from where columns are written in runs of 128 bytes. */
-#include "kernel.cuh"
+#include "magnitude.cuh"
 
 namespace {
 
-enum { ROWS = 128, COLUMNS = 64, DEEP = 4, RUN = 8, WORDS = ROWS / DEEP, LINE = WORDS + 1 };
+enum { ROWS = SC_SUMMED_ROWS, COLUMNS = 64, DEEP = 4, RUN = 8, WORDS = ROWS / DEEP, LINE = WORDS + 1 };
 static_assert(WORDS * (COLUMNS / RUN) == BLOCK, "a thread for each part of a tile");
-static_assert(ROWS == SC_SUMMED_ROWS, "a block sums up the columns of its rows");
-
-/* ── what is quantized ───────────────────────────────────────────────────────────────────────────────────────────── */
-struct plain {
-    enum { IN = 1, OUT = 1 };
-    static SC_DEVICE void of(const float *x, float *y) { y[0] = x[0]; }
-};
-struct gelu {
-    enum { IN = 1, OUT = 1 };
-    static SC_DEVICE void of(const float *x, float *y) { y[0] = sc_gelu_tanh(x[0]); }
-};
-struct gelu_grad { /* of g, x */
-    enum { IN = 2, OUT = 1 };
-    static SC_DEVICE void of(const float *x, float *y) { y[0] = sc_gelu_tanh_grad(x[0], x[1]); }
-};
-struct gated { /* of up, gate */
-    enum { IN = 2, OUT = 1 };
-    static SC_DEVICE void of(const float *x, float *y) { y[0] = sc_silu_mul(x[1], x[0]); }
-};
-struct gate_grads { /* of g, gate, up */
-    enum { IN = 3, OUT = 2 };
-    static SC_DEVICE void of(const float *x, float *y) { sc_silu_mul_grad(x[0], x[1], x[2], &y[0], &y[1]); }
-};
 
 struct target {
     const float *amax;
@@ -106,39 +84,6 @@ SC_DEVICE float amax_of(const target &t) {
     float amax = *t.amax;
     return amax == 0 && t.seen ? *(volatile float *)t.seen : amax;
 }
-SC_DEVICE void saw(const target &t, float most) { /* by one thread of a block */
-    if (__float_as_int(most) > *(volatile int *)t.seen) atomicMax((int *)t.seen, __float_as_int(most));
-}
-
-/* Largest magnitudes, where no step before has left any: else it takes no time. */
-template <class E, int W, class P> __global__ void __launch_bounds__(BLOCK) find_first(const __grid_constant__ work k) {
-    bool known = true;
-#pragma unroll
-    for (int o = 0; o < P::OUT; o++) known = known && *k.to[o].amax != 0;
-    if (known) return;
-    float most[P::OUT] = {};
-    int64_t n = k.rows * k.cols;
-    for (int64_t i = ((int64_t)blockIdx.x * BLOCK + threadIdx.x) * W; i < n; i += (int64_t)gridDim.x * BLOCK * W) {
-        raw<E, W> x[P::IN];
-#pragma unroll
-        for (int j = 0; j < P::IN; j++) x[j].load((const typename E::type *)k.x[j] + i);
-#pragma unroll
-        for (int e = 0; e < W; e++) {
-            float in[P::IN], out[P::OUT];
-#pragma unroll
-            for (int j = 0; j < P::IN; j++) in[j] = x[j].get(e);
-            P::of(in, out);
-#pragma unroll
-            for (int o = 0; o < P::OUT; o++) most[o] = larger(most[o], fabsf(out[o]));
-        }
-    }
-#pragma unroll
-    for (int o = 0; o < P::OUT; o++) {
-        float all = group_max<BLOCK>(most[o]);
-        if (threadIdx.x == 0) saw(k.to[o], fabsf(all));
-    }
-}
-
 /* W: elements that are read at once, 8 bytes of y being written so too; 1: layouts of any kind. All is read before
  * anything is written: 3.87 instead of 3.2 TB/s of the 4.1 that a copy has (one H200, 2026-11-29, 32768 rows of 6400).
  */
@@ -203,7 +148,7 @@ template <class E, int W, class P> __global__ void __launch_bounds__(BLOCK) quan
     for (int o = 0; o < P::OUT; o++) {
         if (k.to[o].seen) {
             float all = group_max<BLOCK>(most[o]);
-            if (threadIdx.x == 0) saw(k.to[o], fabsf(all));
+            if (threadIdx.x == 0) saw(k.to[o].seen, fabsf(all));
         }
         if (!k.to[o].turned) continue;
         if (o) __syncthreads();
@@ -250,27 +195,47 @@ target target_of(const sc_tensor *amax, const sc_tensor *seen, const sc_tensor *
             (uint8_t *)(turn ? y->p : turned->p)};
 }
 
-template <class P> void start(const sc_task *task, const sc_tensor *x, sc_dtype to, work w) {
+template <class P> void start(const sc_task *task, const sc_tensor *x, int to, work w) {
     w.e5m2 = to == FP8_E5M2;
     w.most = w.e5m2 ? 57344.0f : 448.0f;
     w.rows = rows_of(x);
     w.cols = cols_of(x);
     w.across = ceil_div(w.cols, COLUMNS);
     bool runs = w.cols % RUN == 0 && w.rows % DEEP == 0;
-    for (int j = 0; j < P::IN; j++) runs = runs && aligned(w.x[j], 16);
-    for (int o = 0; o < P::OUT; o++) runs = runs && aligned(w.to[o].y, 8) && aligned(w.to[o].turned, 4);
+    magnitudes m = {};
+    m.n = w.rows * w.cols;
+    for (int j = 0; j < P::IN; j++) runs = runs && aligned(w.x[j], 16), m.x[j] = w.x[j];
+    for (int o = 0; o < P::OUT; o++) {
+        runs = runs && aligned(w.to[o].y, 8) && aligned(w.to[o].turned, 4);
+        m.known[o] = w.to[o].amax, m.to[o] = w.to[o].seen;
+    }
+    if (m.to[0]) find_magnitudes<P>(task, x->dtype, m);
     with_runs(task, x->dtype, runs, [&](auto e, auto width) {
-        using E = decltype(e);
-        constexpr int W = width.value;
-        if (w.to[0].seen)
-            SC_LAUNCH(task, (find_first<E, W, P>), filling(task, ceil_div(w.rows * w.cols, BLOCK * W)) / 8 + 1, BLOCK, w);
-        SC_LAUNCH(task, (quantize<E, W, P>), (unsigned)(w.across * ceil_div(w.rows, ROWS)), BLOCK, w);
+        sc_launch(quantize<decltype(e), width.value, P>, w.across * ceil_div(w.rows, ROWS), BLOCK, 0, SC_STREAM(task), w);
     });
 }
 
+template <class P> void find_all(const sc_task *task, const sc_tensor *x, magnitudes m) {
+    m.n = sc_numel(x);
+    for (int o = 0; o < P::OUT; o++) SC_CUDA(cudaMemsetAsync(m.to[o], 0, sizeof(float), SC_STREAM(task)));
+    find_magnitudes<P>(task, x->dtype, m);
+}
+
+/* f(plain{}) and so on, by an sc_epilogue. */
+template <class F> void with_values(int64_t epilogue, F f) {
+    if (epilogue == SC_GATED)
+        f(gated{});
+    else if (epilogue == SC_GELU)
+        f(gelu{});
+    else if (epilogue)
+        f(gelu_grad{});
+    else
+        f(plain{});
+}
+
 /* One thread a site: its row is the largest of the rest, and then the latest steps first. */
-__global__ void __launch_bounds__(BLOCK) update_amax(const float *all, int64_t ranks, int64_t n, float *history, int row,
-                                                     const float *coefficient) {
+__global__ void __launch_bounds__(BLOCK)
+    update_amax(const float *all, int64_t ranks, int64_t n, float *history, int row, const float *coefficient) {
     int64_t site = (int64_t)blockIdx.x * BLOCK + threadIdx.x;
     if (site >= n || (coefficient && coefficient[1] != 0)) return;
     float now = 0, most = 0, *h = history + site * row;
@@ -285,20 +250,22 @@ __global__ void __launch_bounds__(BLOCK) update_amax(const float *all, int64_t r
 
 } // namespace
 
+SC_KERNEL(absmax) {
+    with_values(k->f, [&](auto p) {
+        find_all<decltype(p)>(task, &k->x, {{k->x.p, k->gate.p}, {}, {(float *)k->y.p}, 0});
+    });
+}
+
+SC_KERNEL(absmax_gates) {
+    find_all<gate_grads>(task, &k->g, {{k->g.p, k->gate.p, k->up.p}, {}, {(float *)k->dgate.p, (float *)k->dup.p}, 0});
+}
+
 SC_KERNEL(quantize) {
     work w = {};
-    w.x[0] = k->x.p;
-    w.x[1] = k->gate.p;
+    w.x[0] = k->x.p, w.x[1] = k->gate.p;
     w.to[0] = target_of(&k->amax, &k->seen, &k->scale, &k->y, &k->turned, k->turn);
     w.sums = (float *)k->sums.p;
-    if (k->f == SC_GATED)
-        start<gated>(task, &k->x, k->y.dtype, w);
-    else if (k->f == SC_GELU)
-        start<gelu>(task, &k->x, k->y.dtype, w);
-    else if (k->f)
-        start<gelu_grad>(task, &k->x, k->y.dtype, w);
-    else
-        start<plain>(task, &k->x, k->y.dtype, w);
+    with_values(k->f, [&](auto p) { start<decltype(p)>(task, &k->x, k->y.dtype, w); });
 }
 
 SC_KERNEL(quantize_gates) {
@@ -310,8 +277,8 @@ SC_KERNEL(quantize_gates) {
 }
 
 SC_KERNEL(update_amax) {
-    int row = (int)cols_of(&k->history);
     int64_t n = rows_of(&k->history);
+    bool may_skip = k->coefficient.p && sc_numel(&k->coefficient) > 1;
     SC_LAUNCH(task, update_amax, blocks_for(n, BLOCK), BLOCK, (const float *)k->all.p, sc_numel(&k->all) / n, n,
-              (float *)k->history.p, row, k->coefficient.p && sc_numel(&k->coefficient) > 1 ? (const float *)k->coefficient.p : NULL);
+              (float *)k->history.p, (int)cols_of(&k->history), may_skip ? (const float *)k->coefficient.p : NULL);
 }

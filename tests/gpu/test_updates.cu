@@ -671,8 +671,170 @@ static void quantize_trial(int from, int to, const extents &shape, bool turn, bo
     if (both) u.expect("turned", other, across, std::isnan(magnitude) ? 0 : -1);
 }
 
+/* ── with a history ── */
+struct source { /* what is quantized: x, gate and up, of which f may make two */
+    tensor &x, &gate, &up;
+    int64_t f;
+    bool grads;
+    int results() const { return grads ? 2 : 1; }
+    bool reads_gate() const { return f == SC_GATED || SC_HAS(f, SC_GRADIENT); }
+    float at(size_t i, int result) const {
+        float a = (float)x.x[i], b = (float)gate.x[i], y[2] = {a, 0};
+        if (grads)
+            sc_silu_mul_grad(a, b, (float)up.x[i], &y[0], &y[1]);
+        else if (f == SC_GATED)
+            y[0] = sc_silu_mul(b, a);
+        else if (f == SC_GELU)
+            y[0] = sc_gelu_tanh(a);
+        else if (f)
+            y[0] = sc_gelu_tanh_grad(a, b);
+        return y[result];
+    }
+};
+
+static void find_trial(const std::string &name, const source &s) {
+    pool p;
+    tensor &a = p.empty(FP32, {1}), &b = p.empty(FP32, {1});
+    trial *t;
+    if (s.grads)
+        t = new trial("absmax_gates " + name,
+                      sc_absmax_gates_args{.dgate = a.t, .dup = b.t, .g = s.x.t, .gate = s.gate.t, .up = s.up.t});
+    else
+        t = new trial("absmax " + name,
+                      sc_absmax_args{.y = a.t, .x = s.x.t, .gate = given(s.reads_gate(), s.gate), .f = s.f});
+    t->run();
+    for (int o = 0; o < s.results(); o++) {
+        double most = 0;
+        for (size_t i = 0; i < s.x.x.size(); i++) most = fmax(most, fabs(s.at(i, o)));
+        t->expect("y", o ? b : a, {most}, 0);
+    }
+    delete t;
+}
+
+/* known: the magnitude of steps before; 0: none, so what is seen counts, of which there is `before` from other
+ * microbatches. One element is infinite where `infinite`. A value beside the middle of two numbers may be rounded to
+ * either, by the last bit of f; so most elements have to be the wanted ones, and each one of the two. */
+static void delayed_trial(int from, int to, int64_t f, bool grads, int64_t rows, int64_t cols, float known,
+                          float before, bool both, bool infinite) {
+    pool p;
+    const extents shape = {rows, cols}, turned = {cols, rows};
+    source s = {p.random(from, shape, {}, 0, 3), p.random(from, shape, {}, 0, 2), p.random(from, shape, {}, 0, 2), f,
+                grads};
+    if (infinite) fill(s.x, [&, i = 0]() mutable { return i++ == 5 ? (double)INFINITY : normal(); });
+    tensor *amax[2], *seen[2], *scale[2], *y[2], *other[2];
+    tensor &sums = p.empty(FP32, {(rows + SC_SUMMED_ROWS - 1) / SC_SUMMED_ROWS, cols});
+    for (int o = 0; o < 2; o++) {
+        amax[o] = &p.empty(FP32, {1}), seen[o] = &p.empty(FP32, {1}), scale[o] = &p.empty(FP32, {1});
+        y[o] = &p.empty(to, shape), other[o] = &p.empty(to, turned);
+        fill(*amax[o], [&] { return known; });
+        fill(*seen[o], [&] { return before; });
+    }
+    std::string name =
+        text_of("%s to %s, %s%lld of %lld rows of %lld, known %g, before %g%s%s", dtype_text(from), dtype_text(to),
+                grads ? "gates' gradients " : "f ", (long long)f, (long long)rows, (long long)cols, known, before,
+                both ? " both" : "", infinite ? " infinite" : "");
+    trial *t;
+    if (grads)
+        t = new trial("quantize_gates " + name, sc_quantize_gates_args{.dgate = y[0]->t,
+                                                                       .dgate_scale = scale[0]->t,
+                                                                       .dup = y[1]->t,
+                                                                       .dup_scale = scale[1]->t,
+                                                                       .dgate_turned = given(both, *other[0]),
+                                                                       .dup_turned = given(both, *other[1]),
+                                                                       .g = s.x.t,
+                                                                       .gate = s.gate.t,
+                                                                       .up = s.up.t,
+                                                                       .dgate_amax = amax[0]->t,
+                                                                       .dup_amax = amax[1]->t,
+                                                                       .dgate_seen = seen[0]->t,
+                                                                       .dup_seen = seen[1]->t,
+                                                                       .both = both});
+    else
+        t = new trial("quantize " + name, sc_quantize_args{.y = y[0]->t,
+                                                           .scale = scale[0]->t,
+                                                           .turned = given(both, *other[0]),
+                                                           .sums = given(both, sums),
+                                                           .x = s.x.t,
+                                                           .gate = given(s.reads_gate(), s.gate),
+                                                           .amax = amax[0]->t,
+                                                           .seen = seen[0]->t,
+                                                           .both = both,
+                                                           .sum = both,
+                                                           .f = f});
+    t->run();
+    find_trial(name, s);
+    for (int o = 0; o < s.results(); o++) {
+        float most = before, top = to == FP8_E4M3 ? 448.0f : 57344.0f;
+        numbers sum(count(sums)), want, across, got;
+        for (int64_t i = 0; i < rows * cols; i++) {
+            float v = s.at(i, o);
+            most = most >= fabsf(v) || std::isnan(most) ? most : fabsf(v);
+            sum[i / cols / SC_SUMMED_ROWS * cols + i % cols] += v;
+        }
+        float magnitude = known ? known : most, by = magnitude == 0 ? 1 : top / magnitude;
+        t->expect("seen", *seen[o], {most}, 0);
+        t->expect("scale", *scale[o], {magnitude == 0 ? 1.0 : (double)(magnitude / top)}, 0);
+        int64_t off = 0, wrong = 0, unlike = 0;
+        for (int64_t i = 0; i < rows * cols; i++) {
+            float v = s.at(i, o), q = std::isinf(v) ? NAN : v * by;
+            uint8_t bits, below, above;
+            encode(to, &bits, q), encode(to, &below, q * (1 - 1e-5f)), encode(to, &above, q * (1 + 1e-5f));
+            double is = y[o]->x[i], want = decode(to, &bits);
+            bool same = is == want || (std::isnan(is) && std::isnan(want));
+            off += !same;
+            wrong += !same && is != decode(to, &below) && is != decode(to, &above);
+            unlike += both && other[o]->x[i % cols * rows + i / cols] != is && !std::isnan(is);
+        }
+        if (wrong) t->complain("elements are neither the wanted ones nor their neighbours");
+        if (unlike) t->complain("the transpose differs");
+        if (off > rows * cols / 100) t->complain("more than 1 % of the elements are neighbours of the wanted ones");
+        if (!grads && both && !infinite) t->expect("sums", sums, sum, 100);
+    }
+    delete t;
+}
+
+static void history_trial(int64_t sites, int64_t ranks, bool skips) {
+    pool p;
+    enum { ROW = 17 };
+    tensor &all = p.empty(FP32, {ranks, sites}), &history = p.empty(FP32, {sites, ROW});
+    tensor &coefficient = p.empty(FP32, {2});
+    fill(all, [&, i = 0]() mutable { return i++ % sites == 3 ? (double)NAN : fabs(normal()); });
+    fill(history, [&] { return fabs(normal()); });
+    fill(coefficient, [&, i = 0]() mutable { return i++ && skips ? 1 : 0; });
+    numbers want = history.x;
+    for (int64_t s = 0; s < sites && !skips; s++) {
+        double now = 0, most = 0;
+        for (int64_t r = 0; r < ranks; r++)
+            if (!std::isnan(now) && !(now >= all.x[r * sites + s])) now = all.x[r * sites + s];
+        if (std::isnan(now)) continue;
+        for (int i = ROW - 1; i > 0; i--) {
+            want[s * ROW + i] = i == 1 ? now : want[s * ROW + i - 1];
+            most = fmax(most, want[s * ROW + i]);
+        }
+        want[s * ROW] = most;
+    }
+    trial t(text_of("update_amax of %lld sites, %lld ranks%s", (long long)sites, (long long)ranks,
+                    skips ? " skipped" : ""),
+            sc_update_amax_args{.all = all.t, .history = history.t, .coefficient = coefficient.t});
+    t.run();
+    t.expect("history", history, want, -1);
+}
+
 static void bits_of_8() {
-    if (!wanted("absmax quantize")) return;
+    if (!wanted("absmax quantize update_amax")) return;
+    for (bool skips : {false, true})
+        for (int64_t ranks : {1, 3}) history_trial(300, ranks, skips);
+    for (int from : floats)
+        for (int to : {FP8_E4M3, FP8_E5M2})
+            for (int64_t f : {0, (int)SC_GELU, SC_GELU | SC_GRADIENT, (int)SC_GATED, -1}) {
+                int64_t what = f < 0 ? 0 : f;
+                delayed_trial(from, to, what, f < 0, 160, 192, 0, 0, true, false);
+                delayed_trial(from, to, what, f < 0, 128, 64, 0, 40, false, false);
+                delayed_trial(from, to, what, f < 0, 64, 80, 1.5f, 0.25f, true, false);
+                delayed_trial(from, to, what, f < 0, 67, 35, 9, 0, true, false);
+                if (!f && from != FP16) delayed_trial(from, to, what, false, 32, 64, 9, 0, true, true);
+                if (!quick) delayed_trial(from, to, what, f < 0, 4096, 2048, 0, 0, true, false);
+            }
     for (int from : floats)
         for (int to : {FP8_E4M3, FP8_E5M2}) {
             quantize_trial(from, to, {2, 64, 128}, false, true, 0, 9);

@@ -285,6 +285,8 @@ def test_refused():
     path = os.path.join(scratch("fp8-bad"), "bad.lua")
     open(path, "w").write(text)
     refused(r"bad\.lua:\d+: .*matmul_dtype = \"fp4\"; there are \"fp8\", and \"plain\"", model_file=path)
+    open(path, "w").write(LINEAR.replace("recipe = o.recipe", 'recipe = "current"'))
+    refused(r"bad\.lua:\d+: .*recipe = \"current\"; there are \"tensor\".* and \"delayed\"", model_file=path)
 
 
 def test_routers_stay_wide():

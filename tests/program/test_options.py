@@ -20,7 +20,7 @@ TESTED = {
         "ignored_params": S + "ignored_parameters", "gradient_divide_factor": S + "gradient_divide_factor", "requires_gradient_sync": S + "gradient_sync",
         "requires_all_reduce": S + "all_reduce_deferred", "all_gather": "rows_extension.X3_less_travels"},
     "nn.mesh": {"replicate": S + "meshes", "shard": S + "meshes", "expert": "experts.experts_spread_over_ranks"},
-    "mp_policy": {"param_dtype": S + "mixed_precision", "grad_dtype": S + "mixed_precision", "reduce_dtype": S + "mixed_precision", "output_dtype": S + "mixed_precision", "matmul_dtype": "fp8.a_linear",
+    "mp_policy": {"param_dtype": S + "mixed_precision", "grad_dtype": S + "mixed_precision", "reduce_dtype": S + "mixed_precision", "output_dtype": S + "mixed_precision", "matmul_dtype": "fp8.a_linear", "recipe": "fp8.scales_of_steps_before",
                   "cast_forward_inputs": S + "mixed_precision", "buffer_dtype": "options.buffer_dtype"},
     "offload": {"params": S + "offload", "grads": S + "offload", "optimizer": S + "offload"},
     "prefetch": {"forward": S + "prefetch", "backward": S + "prefetch"},

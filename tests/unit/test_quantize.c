@@ -43,7 +43,10 @@ static int quantized(const Program *p, Phase phase, Dtype d, bool both) {
     int n = 0;
     for (int i = 0; i < p->ops.n; i++) {
         const Op *op = p->ops.at[i];
-        n += op->kind == OP_quantize && op->phase == phase && op->quantize.y->dtype == d && op->quantize.both == both;
+        if (op->phase != phase) continue;
+        n += op->kind == OP_quantize && op->quantize.y->dtype == d && op->quantize.both == both;
+        n += 2 *
+             (op->kind == OP_quantize_gates && op->quantize_gates.dgate->dtype == d && op->quantize_gates.both == both);
     }
     return n;
 }

@@ -1,0 +1,129 @@
+/* Quantize fusion: gelu, a gate or their gradients, of which nothing but 8 bits is read, are not stored wide. The
+ * kernel that quantizes computes them from their operands, and so does the one that looks for their largest magnitude.
+ * A value that no longer exists is no longer rounded. Relies on: quantize, autodiff, ir/patterns.c. Relied on by: fuse.
+ */
+#include "../ir/patterns.h"
+#include "../ir/uses.h"
+#include "lower.h"
+#include "lowering.h"
+
+typedef struct { /* who reads a value, if nobody else does */
+    Op *absmax, *quantize;
+} Readers;
+
+static bool find_readers(const Uses *uses, const Value *v, Readers *r) {
+    *r = (Readers){NULL, NULL};
+    if (!v || uses_through_views(uses, v) || uses_is_result(uses, v)) return false;
+    for (const User *u = uses_users(uses, v); u; u = u->next) {
+        Op **of = u->op->kind == OP_absmax ? &r->absmax : u->op->kind == OP_quantize ? &r->quantize : NULL;
+        if (!of || *of || OPERAND_OF(u->op, x) != v || INT_OF(u->op, f)) return false;
+        *of = u->op;
+    }
+    return r->quantize;
+}
+
+static bool laid_out_alike(const Op *op) {
+    for (int k = 0; k < op->nin; k++)
+        if (!value_same_shape(op->in[k], op->in[0]) || op->in[k]->dtype != op->in[0]->dtype ||
+            !value_contiguous(op->in[k]))
+            return false;
+    return true;
+}
+
+/* For people: what op does now includes `what`. */
+static void name(Graph *g, Op *op, const Op *what, bool turned) {
+    Joined *joined = NEW(g->arena, Joined);
+    *joined = (Joined){.id = what->id, .kind = what->kind, .next = op->joined, .turned = turned};
+    op->joined = joined;
+}
+
+/* op is an op of that kind, whose parts it has. */
+static void become(Op *op, OpKind k) {
+    op->kind = k;
+    op->nin = op->nout = 0;
+    for (int i = 0; i < MAX_IN; i++)
+        if (op->in[i]) op->nin = i + 1;
+    for (int i = 0; i < (int)(sizeof op->out / sizeof *op->out); i++)
+        if (op->out[i]) op->out[i]->def = op, op->nout = i + 1;
+}
+
+/* Of f(x), or silu(gate) x, that `op` makes: op is no longer read. */
+static void compute(Graph *g, Op *reader, const Op *op) {
+    const Epilogue *e = pattern_epilogue_of(op->kind);
+    if (!reader) return;
+    op_set(reader, SLOT_OF(reader, x), op->in[op_place(op->kind, PART_OPERAND, e->sums)]);
+    if (e->others->of_then)
+        op_set(reader, SLOT_OF(reader, gate), op->in[op_place(op->kind, PART_OPERAND, e->others->of_then)]);
+    INT_OF(reader, f) = e->f;
+    name(g, reader, op, false);
+}
+
+/* Both gradients of a gate at once: op quantizes them. Where no history has their magnitudes, one op finds both. */
+static void quantize_gates(Graph *g, Op *op, const Readers *gate, const Readers *up) {
+    const Op *a = gate->quantize, *b = up->quantize;
+    Op *most = gate->absmax;
+    Value *of[] = {OPERAND_OF(op, g), OPERAND_OF(op, gate), OPERAND_OF(op, up)};
+    if (most) {
+        name(g, most, up->absmax, true);
+        most->parts = (OpParts){
+            .absmax_gates = {
+                .dgate = op_result(most), .dup = op_result(up->absmax), .g = of[0], .gate = of[1], .up = of[2]}};
+        become(most, OP_absmax_gates);
+    }
+    name(g, op, a, true);
+    name(g, op, b, true);
+    op->parts = (OpParts){.quantize_gates = {.dgate = RESULT_OF(a, y),
+                                             .dgate_scale = RESULT_OF(a, scale),
+                                             .dup = RESULT_OF(b, y),
+                                             .dup_scale = RESULT_OF(b, scale),
+                                             .dgate_turned = RESULT_OF(a, turned),
+                                             .dup_turned = RESULT_OF(b, turned),
+                                             .g = of[0],
+                                             .gate = of[1],
+                                             .up = of[2],
+                                             .dgate_amax = OPERAND_OF(a, amax),
+                                             .dup_amax = OPERAND_OF(b, amax),
+                                             .dgate_seen = OPERAND_OF(a, seen),
+                                             .dup_seen = OPERAND_OF(b, seen),
+                                             .dtype = INT_OF(a, dtype),
+                                             .both = INT_OF(a, both)}};
+    become(op, OP_quantize_gates);
+}
+
+static bool alike(const Readers *a, const Readers *b) {
+    const Op *x = a->quantize, *y = b->quantize;
+    bool whole = !INT_OF(x, turn) && !INT_OF(y, turn) && !INT_OF(x, sum) && !INT_OF(y, sum);
+    return whole && INT_OF(x, both) == INT_OF(y, both) && INT_OF(x, dtype) == INT_OF(y, dtype) &&
+           !a->absmax == !b->absmax && !OPERAND_OF(x, seen) == !OPERAND_OF(y, seen);
+}
+
+void lower_quantize_fusion(Graph *g, Program *p) {
+    Uses *uses = uses_new(g, p);
+    int n = p->ops.n;
+    Op **stands = NEW_ARRAY(g->arena, Op *, n + 1); /* what takes the place of an op; NULL: nothing */
+    memcpy(stands, p->ops.at, sizeof *stands * (size_t)n);
+    for (int i = 0; i < n; i++) {
+        Op *op = p->ops.at[i];
+        Readers r, up;
+        if (!stands[i] || !pattern_epilogue_of(op->kind) || !laid_out_alike(op) || !find_readers(uses, op->out[0], &r))
+            continue;
+        if (op->kind != OP_silu_mul_grad) {
+            compute(g, r.absmax, op);
+            compute(g, r.quantize, op);
+            stands[i] = NULL;
+        } else if (find_readers(uses, RESULT_OF(op, dup), &up) && alike(&r, &up)) {
+            int a = uses_position(uses, r.quantize), b = uses_position(uses, up.quantize);
+            stands[a] = stands[b] = NULL;
+            if (r.absmax) {
+                stands[uses_position(uses, r.absmax)] = stands[uses_position(uses, up.absmax)] = NULL;
+                stands[i] = r.absmax;
+                stands[a < b ? a : b] = op;
+            }
+            quantize_gates(g, op, &r, &up);
+        }
+    }
+    p->ops.n = 0;
+    for (int i = 0; i < n; i++)
+        if (stands[i]) p->ops.at[p->ops.n++] = stands[i];
+    uses_free(uses);
+}

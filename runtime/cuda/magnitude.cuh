@@ -1,0 +1,100 @@
+/* The largest magnitude of a tensor, and of what gelu or a gate make of it; what those are, for kernels of 8 bits.
+ * Relies on: kernel.cuh.
+ * Relied on by: k_amax.cu, k_quantize.cu.
+ *
+ * Magnitudes are ordered as their bits are, and NaNs above infinity, so blocks meet by atomicMax on bits: exact, and
+ * the same in any order. */
+#ifndef SC_MAGNITUDE_CUH
+#define SC_MAGNITUDE_CUH
+
+#include "kernel.cuh"
+
+namespace {
+
+/* ── values: OUT numbers of IN operands ──────────────────────────────────────────────────────────────────────────── */
+struct plain {
+    enum { IN = 1, OUT = 1 };
+    static SC_DEVICE void of(const float *x, float *y) { y[0] = x[0]; }
+};
+struct gelu {
+    enum { IN = 1, OUT = 1 };
+    static SC_DEVICE void of(const float *x, float *y) { y[0] = sc_gelu_tanh(x[0]); }
+};
+struct gelu_grad { /* of g, x */
+    enum { IN = 2, OUT = 1 };
+    static SC_DEVICE void of(const float *x, float *y) { y[0] = sc_gelu_tanh_grad(x[0], x[1]); }
+};
+struct gated { /* of up, gate */
+    enum { IN = 2, OUT = 1 };
+    static SC_DEVICE void of(const float *x, float *y) { y[0] = sc_silu_mul(x[1], x[0]); }
+};
+struct gate_grads { /* of g, gate, up */
+    enum { IN = 3, OUT = 2 };
+    static SC_DEVICE void of(const float *x, float *y) { sc_silu_mul_grad(x[0], x[1], x[2], &y[0], &y[1]); }
+};
+
+/* ── their largest magnitudes ────────────────────────────────────────────────────────────────────────────────────── */
+struct magnitudes {
+    const void *x[3];
+    const float *known[2]; /* NULL, or a number that is 0 where the magnitude is to be found */
+    float *to[2];          /* becomes the magnitude where it is smaller */
+    int64_t n;
+};
+
+/* By one thread of a block. */
+SC_DEVICE void saw(float *to, float most) {
+    if (__float_as_int(most) > *(volatile int *)to) atomicMax((int *)to, __float_as_int(most));
+}
+
+/* Runs of W elements, U of them at once. From the end on: the kernel before has written that last, so it is still in
+ * the cache; and what is read last here, the beginning, is what the next kernel reads first. */
+template <class E, int W, class P> __global__ void __launch_bounds__(BLOCK) find(const __grid_constant__ magnitudes k) {
+    enum { U = P::IN == 1 ? 4 : 2 };
+    typedef typename E::type type;
+    if (k.known[0] && *k.known[0] != 0 && (P::OUT == 1 || *k.known[P::OUT - 1] != 0)) return;
+    float most[P::OUT] = {};
+    for (int64_t i = (int64_t)blockIdx.x * BLOCK * U + threadIdx.x; i * W < k.n; i += (int64_t)gridDim.x * BLOCK * U) {
+        raw<E, W> run[U][P::IN];
+#pragma unroll
+        for (int u = 0; u < U; u++) {
+            int64_t at = k.n - (i + u * BLOCK + 1) * W;
+#pragma unroll
+            for (int j = 0; j < P::IN; j++) {
+                if (at >= 0)
+                    run[u][j].load((const type *)k.x[j] + at);
+                else
+                    run[u][j].clear();
+            }
+        }
+#pragma unroll
+        for (int u = 0; u < U; u++)
+#pragma unroll
+            for (int e = 0; e < W; e++) {
+                float in[P::IN], out[P::OUT];
+#pragma unroll
+                for (int j = 0; j < P::IN; j++) in[j] = run[u][j].get(e);
+                P::of(in, out);
+#pragma unroll
+                for (int o = 0; o < P::OUT; o++) most[o] = larger(most[o], fabsf(out[o]));
+            }
+    }
+#pragma unroll
+    for (int o = 0; o < P::OUT; o++) {
+        float all = group_max<BLOCK>(most[o]);
+        if (threadIdx.x == 0) saw(k.to[o], fabsf(all));
+    }
+}
+
+/* Of operands of a type. Where it is known, the kernel takes no time; with so few blocks that it begins at once. */
+template <class P> void find_magnitudes(const sc_task *task, int dtype, const magnitudes &k) {
+    bool runs = k.n % 8 == 0;
+    for (int j = 0; j < P::IN; j++) runs = runs && aligned(k.x[j], 16);
+    with_runs(task, dtype, runs, [&](auto e, auto w) {
+        unsigned blocks = filling(task, ceil_div(k.n, BLOCK * 4 * w.value));
+        SC_LAUNCH(task, (find<decltype(e), w.value, P>), k.known[0] ? ceil_div(blocks, 8) : blocks, BLOCK, k);
+    });
+}
+
+} // namespace
+
+#endif
