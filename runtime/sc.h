@@ -178,8 +178,8 @@ typedef struct {
     int64_t numel;               /* of the whole; in the flat buffer of a unit of experts lies a rank's part of it */
     int group;
     uint64_t at;
-    int scales; /* of an int8 matrix: the number of the parameter that its rows are multiplied by, + 1; else 0 */
-    int copies; /* of a frozen copy: the number of the parameter that it begins as, + 1; else 0 */
+    int scales;   /* of an int8 matrix: the number of the parameter that its rows are multiplied by, + 1; else 0 */
+    int copies;   /* of a frozen copy: the number of the parameter that it begins as, + 1; else 0 */
     int internal; /* the program keeps it for itself: no file of weights has it, and a state may lack it */
 } sc_param_info;
 typedef struct { /* offsets of the rank's shard of each state; has[k]: it exists, host[k]: in the host arena */
