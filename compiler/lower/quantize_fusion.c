@@ -24,7 +24,7 @@ static bool find_readers(const Uses *uses, const Value *v, Readers *r) {
 
 static bool laid_out_alike(const Op *op) {
     for (int k = 0; k < op->nin; k++)
-        if (!value_same_shape(op->in[k], op->in[0]) || op->in[k]->dtype != op->in[0]->dtype ||
+        if (!value_same_shape(op->in[k], op_operand(op)) || op->in[k]->dtype != op_operand(op)->dtype ||
             !value_contiguous(op->in[k]))
             return false;
     return true;
@@ -105,7 +105,8 @@ void lower_quantize_fusion(Graph *g, Program *p) {
     for (int i = 0; i < n; i++) {
         Op *op = p->ops.at[i];
         Readers r, up;
-        if (!stands[i] || !pattern_epilogue_of(op->kind) || !laid_out_alike(op) || !find_readers(uses, op->out[0], &r))
+        if (!stands[i] || !pattern_epilogue_of(op->kind) || !laid_out_alike(op) ||
+            !find_readers(uses, op_result(op), &r))
             continue;
         if (op->kind != OP_silu_mul_grad) {
             compute(g, r.absmax, op);
