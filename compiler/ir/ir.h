@@ -192,10 +192,10 @@ struct Param {
     Adapter adapter;
     const Param *scales; /* of an int8 matrix: what its rows are multiplied by; NULL: it is not in int8 */
     const Param *copies; /* of a frozen copy: what it begins as, by the same key; NULL: it is none */
-    bool internal;       /* a buffer that the compiler keeps for itself (ir/amax_history.h): no file of weights has it */
-    Stored *stored;      /* NULL: as it is */
-    FusedParams *fused;  /* whose part it is (set by QKV fusion), or NULL */
-    int group;           /* optimizer parameter group */
+    bool internal;      /* a buffer that the compiler keeps for itself (ir/amax_history.h): no file of weights has it */
+    Stored *stored;     /* NULL: as it is */
+    FusedParams *fused; /* whose part it is (set by QKV fusion), or NULL */
+    int group;          /* optimizer parameter group */
     Unit *unit;
     int64_t flat_offset; /* elements, in its unit's flat buffer */
     Value *value;        /* its value in traced code */

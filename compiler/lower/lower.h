@@ -14,8 +14,8 @@ void lower_precision(Graph *g, Program *p);  /* casts at unit borders; re-infers
 void lower_inputs(Graph *g);                 /* inputs that are only read through a cast are stored as its result */
 void lower_qkv_fusion(Graph *g, Program *p); /* products of one input become one product; sets Param.fused */
 void lower_epilogue_fusion_traced(Graph *g,
-                                  Program *p);   /* the same, of ops whose combination has a gradient of its own */
-void lower_quantize(Graph *g, Program *p);       /* linears of units with matmul_dtype multiply in 8 bits */
+                                  Program *p);    /* the same, of ops whose combination has a gradient of its own */
+void lower_quantize(Graph *g, Program *p);        /* linears of units with matmul_dtype multiply in 8 bits */
 void lower_quantize_fusion(Graph *g, Program *p); /* what 8 bits alone are made of is not stored wide */
 void lower_quantize_check(const Graph *g, const Device *d); /* refuses a GPU that has no such products */
 void lower_autodiff(Graph *g, Program *p); /* appends the backward of p->loss; sets Param.reached and Param.grad */
