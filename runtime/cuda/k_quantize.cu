@@ -11,6 +11,7 @@
 namespace {
 
 enum { ROWS = SC_SUMMED_ROWS, COLUMNS = 64, DEEP = 4, RUN = 8, WORDS = ROWS / DEEP, LINE = WORDS + 1 };
+enum { INFINITE = 0x7f800000 }; /* bits */
 static_assert(WORDS * (COLUMNS / RUN) == BLOCK, "a thread for each part of a tile");
 
 struct target {
@@ -84,6 +85,44 @@ SC_DEVICE float amax_of(const target &t) {
     float amax = *t.amax;
     return amax == 0 && t.seen ? *(volatile float *)t.seen : amax;
 }
+/* What a thread has read, in 8 bits. `mend`: what is infinite becomes NaN. */
+template <class P> struct narrow {
+    uint32_t bytes[P::OUT][2][DEEP]; /* of the first four columns, of the others */
+    int most[P::OUT];
+    float sum[RUN];
+
+    template <class E, int W>
+    SC_DEVICE void make(const eight<E, W> (*x)[DEEP], const float *by, bool e5m2, bool mend) {
+#pragma unroll
+        for (int o = 0; o < P::OUT; o++) most[o] = 0;
+#pragma unroll
+        for (int j = 0; j < RUN; j++) sum[j] = 0;
+#pragma unroll
+        for (int d = 0; d < DEEP; d++)
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                float out[4][P::OUT];
+#pragma unroll
+                for (int e = 0; e < 4; e++) {
+                    float in[P::IN];
+#pragma unroll
+                    for (int j = 0; j < P::IN; j++) in[j] = x[j][d].get(4 * h + e);
+                    P::of(in, out[e]);
+                    sum[4 * h + e] += out[e][0];
+#pragma unroll
+                    for (int o = 0; o < P::OUT; o++) {
+                        most[o] = max(most[o], magnitude_of(out[e][o]));
+                        if (mend && magnitude_of(out[e][o]) == INFINITE) out[e][o] = NAN;
+                    }
+                }
+#pragma unroll
+                for (int o = 0; o < P::OUT; o++)
+                    bytes[o][h][d] = two(e5m2, out[0][o] * by[o], out[1][o] * by[o]) |
+                                     two(e5m2, out[2][o] * by[o], out[3][o] * by[o]) << 16;
+            }
+    }
+};
+
 /* W: elements that are read at once, 8 bytes of y being written so too; 1: layouts of any kind. All is read before
  * anything is written: 3.87 instead of 3.2 TB/s of the 4.1 that a copy has (one H200, 2026-11-29, 32768 rows of 6400).
  */
@@ -93,8 +132,8 @@ template <class E, int W, class P> __global__ void __launch_bounds__(BLOCK) quan
     int run = (int)threadIdx.x % (COLUMNS / RUN) * RUN, word = (int)threadIdx.x / (COLUMNS / RUN);
     int64_t c = c0 + run, left = k.cols - c;
     eight<E, W> x[P::IN][DEEP];
-    float by[P::OUT], most[P::OUT] = {}, sum[RUN] = {};
-    uint32_t bytes[P::OUT][2][DEEP]; /* of the first four columns, of the others */
+    float by[P::OUT];
+    narrow<P> n;
 #pragma unroll
     for (int j = 0; j < P::IN; j++)
 #pragma unroll
@@ -108,29 +147,8 @@ template <class E, int W, class P> __global__ void __launch_bounds__(BLOCK) quan
         by[o] = amax == 0 ? 1 : k.most / amax;
         if (blockIdx.x == 0 && threadIdx.x == 0) *k.to[o].scale = amax == 0 ? 1 : amax / k.most;
     }
-#pragma unroll
-    for (int d = 0; d < DEEP; d++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            float out[4][P::OUT];
-#pragma unroll
-            for (int e = 0; e < 4; e++) {
-                float in[P::IN];
-#pragma unroll
-                for (int j = 0; j < P::IN; j++) in[j] = x[j][d].get(4 * h + e);
-                P::of(in, out[e]);
-                if (P::OUT == 1) sum[4 * h + e] += out[e][0];
-#pragma unroll
-                for (int o = 0; o < P::OUT; o++) {
-                    most[o] = larger(most[o], fabsf(out[e][o]));
-                    if (k.to[o].seen && isinf(out[e][o])) out[e][o] = NAN; /* no amax tells of it */
-                }
-            }
-#pragma unroll
-            for (int o = 0; o < P::OUT; o++)
-                bytes[o][h][d] = two(k.e5m2, out[0][o] * by[o], out[1][o] * by[o]) |
-                                 two(k.e5m2, out[2][o] * by[o], out[3][o] * by[o]) << 16;
-        }
+    n.make(x, by, k.e5m2, false);
+    if (k.to[0].seen && (n.most[0] >= INFINITE || n.most[P::OUT - 1] >= INFINITE)) n.make(x, by, k.e5m2, true);
 #pragma unroll
     for (int o = 0; o < P::OUT; o++)
 #pragma unroll
@@ -139,23 +157,20 @@ template <class E, int W, class P> __global__ void __launch_bounds__(BLOCK) quan
             if (!k.to[o].y || r >= k.rows || left <= 0) continue;
             uint8_t *y = k.to[o].y + r * k.cols + c;
             if constexpr (W > 1) {
-                *(uint2 *)y = make_uint2(bytes[o][0][d], bytes[o][1][d]);
+                *(uint2 *)y = make_uint2(n.bytes[o][0][d], n.bytes[o][1][d]);
             } else {
-                for (int j = 0; j < RUN && j < left; j++) y[j] = byte_of(bytes[o][j / 4][d], j % 4);
+                for (int j = 0; j < RUN && j < left; j++) y[j] = byte_of(n.bytes[o][j / 4][d], j % 4);
             }
         }
 #pragma unroll
     for (int o = 0; o < P::OUT; o++) {
-        if (k.to[o].seen) {
-            float all = group_max<BLOCK>(most[o]);
-            if (threadIdx.x == 0) saw(k.to[o].seen, fabsf(all));
-        }
+        if (k.to[o].seen) saw(k.to[o].seen, n.most[o]);
         if (!k.to[o].turned) continue;
         if (o) __syncthreads();
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             uint32_t column[4];
-            turn(bytes[o][h], column);
+            turn(n.bytes[o][h], column);
 #pragma unroll
             for (int j = 0; j < 4; j++) tile[(run + 4 * h + j) * LINE + word] = column[j];
         }
@@ -177,9 +192,9 @@ template <class E, int W, class P> __global__ void __launch_bounds__(BLOCK) quan
         __shared__ float part[BLOCK / WARP][COLUMNS]; /* of 16 rows each */
 #pragma unroll
         for (int j = 0; j < RUN; j++) {
-            sum[j] += __shfl_xor_sync(~0u, sum[j], 8);
-            sum[j] += __shfl_xor_sync(~0u, sum[j], 16);
-            if (threadIdx.x % WARP < COLUMNS / RUN) part[threadIdx.x / WARP][run + j] = sum[j];
+            n.sum[j] += __shfl_xor_sync(SC_ALL, n.sum[j], 8);
+            n.sum[j] += __shfl_xor_sync(SC_ALL, n.sum[j], 16);
+            if (threadIdx.x % WARP < COLUMNS / RUN) part[threadIdx.x / WARP][run + j] = n.sum[j];
         }
         __syncthreads();
         if (threadIdx.x >= COLUMNS || c0 + threadIdx.x >= k.cols) return;
@@ -211,7 +226,8 @@ template <class P> void start(const sc_task *task, const sc_tensor *x, int to, w
     }
     if (m.to[0]) find_magnitudes<P>(task, x->dtype, m);
     with_runs(task, x->dtype, runs, [&](auto e, auto width) {
-        sc_launch(quantize<decltype(e), width.value, P>, w.across * ceil_div(w.rows, ROWS), BLOCK, 0, SC_STREAM(task), w);
+        int64_t blocks = w.across * ceil_div(w.rows, ROWS);
+        sc_launch(quantize<decltype(e), width.value, P>, blocks, BLOCK, 0, SC_STREAM(task), w);
     });
 }
 
