@@ -128,6 +128,7 @@ template <class P> struct narrow {
  */
 template <class E, int W, class P> __global__ void __launch_bounds__(BLOCK) quantize(const __grid_constant__ work k) {
     __shared__ uint32_t tile[COLUMNS * LINE];
+    __shared__ int largest[P::OUT][BLOCK / WARP];
     int64_t r0 = blockIdx.x / k.across * ROWS, c0 = blockIdx.x % k.across * COLUMNS;
     int run = (int)threadIdx.x % (COLUMNS / RUN) * RUN, word = (int)threadIdx.x / (COLUMNS / RUN);
     int64_t c = c0 + run, left = k.cols - c;
@@ -164,7 +165,7 @@ template <class E, int W, class P> __global__ void __launch_bounds__(BLOCK) quan
         }
 #pragma unroll
     for (int o = 0; o < P::OUT; o++) {
-        if (k.to[o].seen) saw(k.to[o].seen, n.most[o]);
+        if (k.to[o].seen) note(largest[o], n.most[o]);
         if (!k.to[o].turned) continue;
         if (o) __syncthreads();
 #pragma unroll
@@ -186,6 +187,10 @@ template <class E, int W, class P> __global__ void __launch_bounds__(BLOCK) quan
                 for (int d = 0; d < DEEP && r + d < k.rows; d++) to[d] = byte_of(w, d);
             }
         }
+    }
+    if (k.to[0].seen) {
+        if (!k.to[0].turned) __syncthreads();
+        if (threadIdx.x < P::OUT) saw(k.to[threadIdx.x].seen, largest[threadIdx.x]);
     }
     if constexpr (P::OUT == 1) {
         if (!k.sums) return;

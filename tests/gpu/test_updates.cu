@@ -678,6 +678,9 @@ struct source { /* what is quantized: x, gate and up, of which f may make two */
     bool grads;
     int results() const { return grads ? 2 : 1; }
     bool reads_gate() const { return f == SC_GATED || SC_HAS(f, SC_GRADIENT); }
+    float size(size_t i) const {
+        return (float)fabs(grads ? x.x[i] * fmax(fabs(gate.x[i]), fabs(up.x[i])) : reads_gate() ? x.x[i] : 0);
+    }
     float at(size_t i, int result) const {
         float a = (float)x.x[i], b = (float)gate.x[i], y[2] = {a, 0};
         if (grads)
@@ -778,7 +781,8 @@ static void delayed_trial(int from, int to, int64_t f, bool grads, int64_t rows,
         for (int64_t i = 0; i < rows * cols; i++) {
             float v = s.at(i, o), q = std::isinf(v) ? NAN : v * by;
             uint8_t bits, below, above;
-            encode(to, &bits, q), encode(to, &below, q * (1 - 1e-5f)), encode(to, &above, q * (1 + 1e-5f));
+            float slack = 1e-5f * fabsf(q) + 2e-6f * by * s.size(i); /* a derivative may be near 0 */
+            encode(to, &bits, q), encode(to, &below, q - slack), encode(to, &above, q + slack);
             double is = y[o]->x[i], want = decode(to, &bits);
             bool same = is == want || (std::isnan(is) && std::isnan(want));
             off += !same;
