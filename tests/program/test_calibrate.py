@@ -154,7 +154,7 @@ def test_measurements_become_a_profile():
     tasks, kept = os.path.join(folder, "tasks"), os.path.join(folder, "kept")
     for path in tasks, kept:
         open(path, "w").write("as it was\n")
-    for args, code, says in ((["--only", "device,matmul"], 2, "--only device,matmul: give some of device,tasks,collectives,footprint,host"),
+    for args, code, says in ((["--only", "device,matmul"], 2, "--only device,matmul: give some of device,fp8,tasks,collectives,footprint,host"),
                              (["--table", "t"], 2, "--table t: algorithms are found for the kernels of --tasks FILE"),
                              (["--tasks", "/nowhere/list"], 1, "cannot read /nowhere/list: No such file or directory; `shardc calibrate MODEL.lua -o /nowhere/list`"),
                              (["-o", "/nowhere/mine.lua"], 1, "cannot write /nowhere/mine.lua: No such file"),
