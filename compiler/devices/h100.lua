@@ -15,7 +15,8 @@ return {
   multiprocessors = 132,
   memory_bytes = 80 * 2^30, usable_bytes = 79.1 * 2^30,
   memory_bandwidth = 3.01e12, sheet_bandwidth = 3.35e12, -- largest copy, read and write
-  flops = { bf16 = 989e12, fp16 = 989e12, fp8_e4m3 = 1979e12, fp8_e5m2 = 1979e12, fp32 = 67e12, fp64 = 67e12 }, -- data sheet, dense
+  flops = { bf16 = 989e12, fp16 = 989e12, fp8_e4m3 = 1979e12, fp8_e5m2 = 1979e12, fp32 = 67e12, fp64 = 67e12 },
+  flops_source = "NVIDIA's data sheet of H100 SXM, dense",
   matmul_efficiency = 0.85, -- of products that were not measured, at full clock
   power = {
     watts = 700, idle = 204, exponent = 0.9, byte = 108e-12, link = 900e-12,
