@@ -212,10 +212,12 @@ static void measure_fp8(Plan *plan, const Device *d) {
         plan->fp8 = arena_printf(a, "%s, by %s", events, at);
         return;
     }
-    const char *from = d->kernels_from == DERIVED ? arena_printf(a, "scaled from %s's", d->like) : "measured";
-    const char *whose = d->fp8_source ? arena_printf(a, " (%s)", d->fp8_source) : "";
-    plan->fp8 = guessed ? arena_printf(a, "%s, by kernels %s%s; %d of them by %s", events, from, whose, guessed, at)
-                        : arena_printf(a, "%s, by kernels %s%s; the peak is %s", events, from, whose, peak);
+    const char *from = d->fp8_source ? d->fp8_source : "measured";
+    if (d->kernels_from == DERIVED)
+        from = arena_printf(a, "scaled from %s's%s%s", d->like, d->fp8_source ? ", " : "",
+                            d->fp8_source ? d->fp8_source : "");
+    plan->fp8 = guessed ? arena_printf(a, "%s, by kernels %s; %d of them by %s", events, from, guessed, at)
+                        : arena_printf(a, "%s, by kernels %s; the peak is %s", events, from, peak);
 }
 
 /* Kernels are as good as the profile says, and what no measurement tells as a data sheet's. Exposed communication is as
