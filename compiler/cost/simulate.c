@@ -212,12 +212,11 @@ static void measure_fp8(Plan *plan, const Device *d) {
         plan->fp8 = arena_printf(a, "%s, by %s", events, at);
         return;
     }
-    const char *from = d->fp8_source ? d->fp8_source : "measured";
-    if (d->kernels_from == DERIVED)
-        from = arena_printf(a, "scaled from %s's%s%s", d->like, d->fp8_source ? ", " : "",
-                            d->fp8_source ? d->fp8_source : "");
-    plan->fp8 = guessed ? arena_printf(a, "%s, by kernels %s; %d of them by %s", events, from, guessed, at)
-                        : arena_printf(a, "%s, by kernels %s; the peak is %s", events, from, peak);
+    const char *source = d->fp8_source ? d->fp8_source : "", *comma = *source ? ", " : "";
+    const char *by = *source ? arena_printf(a, "kernels %s", source) : "measured kernels";
+    if (d->kernels_from == DERIVED) by = arena_printf(a, "kernels scaled from %s's%s%s", d->like, comma, source);
+    plan->fp8 = guessed ? arena_printf(a, "%s, by %s; %d of them by %s", events, by, guessed, at)
+                        : arena_printf(a, "%s, by %s; the peak is %s", events, by, peak);
 }
 
 /* Kernels are as good as the profile says, and what no measurement tells as a data sheet's. Exposed communication is as
