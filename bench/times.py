@@ -530,7 +530,7 @@ def merge(o):
         print("%s: %d measured, %d points" % (op, len(fresh[op]) or sum(len(drawn[k]) for k in drawn if k[0] == op), table.getvalue().count("{ ")))
     if o.fp8_source:
         text = re.sub(r"\n  fp8_source = .*", "", text)
-        text = re.sub(r"(\n  flops_source = .*)", lambda m: m[1] + '\n  fp8_source = "%s", -- products in fp8, absmax and quantize' % o.fp8_source, text)
+        text = re.sub(r"(\n  flops_source = .*)", lambda m: m[1] + '\n  fp8_source = "%s", -- absmax, quantize and silu_mul_grad too' % o.fp8_source, text)
     with open(o.profile, "w") as f:
         f.write(text)
     return 0
