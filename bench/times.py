@@ -496,6 +496,21 @@ def as_here(us, variant, sizes, flops, size, there, here):
     return here.launch_us + max(us - here.launch_us, 0) / (1 - streamed + streamed * here.bandwidth / there.bandwidth)
 
 
+def joules(raw, text, bandwidths):
+    """{dtype: joules of a FLOP in 8 bits} by what bf16 took beside it (lines `sustained`): each draws the limit at the clock that it was left, so
+    its arithmetic draws what idling and memory do not. bandwidths: of the profile's GPU over the measured one's, by which a byte's energy scales."""
+    power = {k: float(re.search(r"\b%s = ([\d.e-]+)" % k, re.search(r"\n  power = \{(.*?)\n  \}", text, re.S)[1])[1]) for k in ("watts", "idle", "byte", "exponent", "bf16")}
+    highest, found = float(re.search(r"\bclock_mhz = (\d+)", text)[1]), {}
+    for variant, flops, size, us, mhz in re.findall(r"(?m)^sustained ([^|]+)\|(\d+)\|(\d+)\|([\d.]+)\|(\d+)$", raw):
+        arithmetic = (power["watts"] - power["idle"]) * float(us) * 1e-6 - power["byte"] * bandwidths * float(size)
+        if float(mhz) > 0.99 * highest:
+            print("%s sustains %s MHz: below the limit, so its power is not known" % (variant, mhz))
+            return {}
+        found[dtype_of(variant)] = arithmetic / float(flops) * (highest / float(mhz)) ** power["exponent"]
+    bf16 = found.pop("bf16", 0)
+    return {dtype: power["bf16"] * x / bf16 for dtype, x in found.items()} if bf16 else {}
+
+
 def merge(o):
     points, curves = kept_points(o.profile)
     here, there = Rates(o.profile), Rates(o.measured_on or o.profile)
@@ -528,6 +543,9 @@ def merge(o):
         if n != 1:
             sys.exit("%s: it has no `kernels` that points of %s could join" % (o.profile, op))
         print("%s: %d measured, %d points" % (op, len(fresh[op]) or sum(len(drawn[k]) for k in drawn if k[0] == op), table.getvalue().count("{ ")))
+    for dtype, x in joules("".join(open(path).read() for path in o.raw), text, here.bandwidth / there.bandwidth).items():
+        text, n = re.subn(r"(?s)(\n  power = \{.*?\b%s = )[\d.e-]+" % dtype, lambda m: m[1] + "%.3fe-12" % (x * 1e12), text, count=1)
+        print("%s: %.3f pJ a FLOP" % (dtype, x * 1e12))
     if o.fp8_source:
         text = re.sub(r"\n  fp8_source = .*", "", text)
         text = re.sub(r"(\n  flops_source = .*)", lambda m: m[1] + '\n  fp8_source = "%s", -- absmax, quantize and silu_mul_grad too' % o.fp8_source, text)

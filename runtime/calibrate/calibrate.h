@@ -112,8 +112,8 @@ int sc_tasks_run(const sc_wish *w, FILE *out);            /* "kernel ..." */
 int sc_table_run(const sc_wish *w, FILE *out);            /* a table as algorithms.h says */
 
 /* ── the other stages; each returns an exit status ───────────────────────────────────────────────────────────────── */
-int sc_device_run(const sc_wish *w, FILE *out); /* sweeps.c: "device ...", "value ...", "kernel copy..." */
-int sc_fp8_run(const sc_wish *w, FILE *out);    /* fp8.c: "kernel matmul|fp8_...", "kernel quantize...", "value ..." */
+int sc_device_run(const sc_wish *w, FILE *out);      /* sweeps.c: "device ...", "value ...", "kernel copy..." */
+int sc_fp8_run(const sc_wish *w, FILE *out);         /* fp8.c: "kernel ...", "sustained ...", "value ..." */
 int sc_collectives_run(const sc_wish *w, FILE *out); /* collectives.c: "collective all_gather|2|bytes|us" */
 int sc_footprint_run(const sc_wish *w, FILE *out);   /* footprint.c: "library context|bytes" */
 int sc_quick_run(const sc_wish *w, FILE *out);       /* sweeps.c: "device ...", "value ..." */

@@ -53,6 +53,50 @@ static void operands(sc_gpu *g, FILE *out) {
         }
 }
 
+/* ── power ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+/* Prints "sustained VARIANT|flops|bytes|us|MHz": what a large product takes that follows itself for seconds, and the
+ * clock that the power limit leaves it. From bf16 beside it follow the joules of a FLOP in 8 bits (bench/times.py). */
+static void sustain(sc_gpu *g, const sc_wish *w, FILE *out) {
+    static const sc_product products[] = {{BF16, BF16, BF16, 0, 1, "bf16 nt"},
+                                          {FP8_E4M3, FP8_E4M3, BF16, 0, 1, "fp8_e4m3>bf16 nt"},
+                                          {FP8_E5M2, FP8_E4M3, BF16, 0, 1, "fp8_e5m2*fp8_e4m3>bf16 nt"}};
+    enum { SIDE = 8192, CALLS = 40 };       /* some 30 ms in 8 bits */
+    const int launches = w->trial ? 1 : 50; /* once before it counts: the limit holds the clock after one second */
+    for (int i = 0; i < 3; i++) {
+        static sc_measured_task m;
+        sc_placed_task task;
+        cudaGraph_t graph;
+        cudaGraphExec_t run;
+        cudaEvent_t a, b;
+        float ms;
+        sc_product_task(&m, &products[i], SIDE, SIDE, SIDE);
+        sc_pool_clear(g);
+        if (!sc_place(g, &m, &task)) return;
+        sc_k_matmul(&task.task); /* makes its plan */
+        SC_CUDA(cudaStreamSynchronize(g->stream));
+        SC_CUDA(cudaStreamBeginCapture(g->stream, cudaStreamCaptureModeThreadLocal));
+        for (int k = 0; k < CALLS; k++) sc_k_matmul(&task.task);
+        SC_CUDA(cudaStreamEndCapture(g->stream, &graph));
+        SC_CUDA(cudaGraphInstantiate(&run, graph, 0));
+        SC_CUDA(cudaEventCreate(&a));
+        SC_CUDA(cudaEventCreate(&b));
+        for (int k = 0; k < launches; k++) SC_CUDA(cudaGraphLaunch(run, g->stream));
+        sc_clock_start(g);
+        SC_CUDA(cudaEventRecord(a, g->stream));
+        for (int k = 0; k < launches; k++) SC_CUDA(cudaGraphLaunch(run, g->stream));
+        SC_CUDA(cudaEventRecord(b, g->stream));
+        double mhz = sc_clock_stop(g);
+        SC_CUDA(cudaEventElapsedTime(&ms, a, b));
+        fprintf(out, "sustained %s|%.0f|%.0f|%.2f|%.0f\n", products[i].variant, m.flops, m.bytes,
+                (double)ms * 1e3 / (launches * CALLS), mhz);
+        SC_CUDA(cudaEventDestroy(a));
+        SC_CUDA(cudaEventDestroy(b));
+        SC_CUDA(cudaGraphExecDestroy(run));
+        SC_CUDA(cudaGraphDestroy(graph));
+    }
+}
+
 int sc_fp8_run(const sc_wish *w, FILE *out) {
     sc_gpu g;
     sc_gpu_open(&g, 0, 0.7);
@@ -61,6 +105,7 @@ int sc_fp8_run(const sc_wish *w, FILE *out) {
         operands(&g, out);
         if (!w->trial) sc_warm(&g);
         products(&g, out);
+        sustain(&g, w, out);
     }
     sc_gpu_close(&g);
     return 0;

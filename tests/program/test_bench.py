@@ -109,10 +109,15 @@ def test_fp8_is_listed_and_merged_by_another_gpu():
     took = {p[0] + p[1] + p[2] + p[4]: (float(p[3]) / 1e15 + float(p[4]) / 4e12) * 1e6 + 10 for p in found}  # at the highest clock
     with open(raw, "w") as f:
         f.writelines("kernel %s|%s|%s|%s|%s|%.2f|1980\n" % (*p[:5], took[p[0] + p[1] + p[2] + p[4]]) for p in found)
+        # Products that follow themselves: (700 - 204) W are what their FLOPs draw, of which a GPU's take 1.1 times the profile's, and their bytes.
+        for variant, size, pj, mhz in (("bf16 nt", 3 << 27, 0.897, 1400), ("fp8_e4m3>bf16 nt", 1 << 28, 0.6, 1300), ("fp8_e5m2*fp8_e4m3>bf16 nt", 1 << 28, 0.55, 1350)):
+            drawn = 1.1e-12 * pj * 2 * 8192**3 * (mhz / 1980) ** 0.9 + 108e-12 * 3.01 / 4.137 * size
+            f.write("sustained %s|%d|%d|%.2f|%d\n" % (variant, 2 * 8192**3, size, drawn / 496 * 1e6, mhz))
     for _ in range(2):
         must([*times, "merge", profile, raw, "--only", "fp8|absmax|quantize", "--measured-on", h200, "--fp8-source", "measured on some H200"])
     with open(profile) as f:
         text = f.read()
+    check("flop = { bf16 = 0.897e-12, fp16 = 0.897e-12, fp8_e4m3 = 0.600e-12, fp8_e5m2 = 0.550e-12, fp32 = 8.55e-12 }," in text, text[:3000])
     check(text.count("fp8_source") == 1 and text.count("quantize = {") == 1 and text.count("absmax = {") == 1, text[:3000])
     w = workloads.workload(name)
     model = [os.path.join(ROOT, "models", w.shape.file), *w.settings(), "--device", profile]
