@@ -545,6 +545,7 @@ def merge(o):
         print("%s: %d measured, %d points" % (op, len(fresh[op]) or sum(len(drawn[k]) for k in drawn if k[0] == op), table.getvalue().count("{ ")))
     for dtype, x in joules("".join(open(path).read() for path in o.raw), text, here.bandwidth / there.bandwidth).items():
         text, n = re.subn(r"(?s)(\n  power = \{.*?\b%s = )[\d.e-]+" % dtype, lambda m: m[1] + "%.3fe-12" % (x * 1e12), text, count=1)
+        text = text.replace(" -- fp8: half of bf16, not measured", "")
         print("%s: %.3f pJ a FLOP" % (dtype, x * 1e12))
     if o.fp8_source:
         text = re.sub(r"\n  fp8_source = .*", "", text)

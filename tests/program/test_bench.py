@@ -117,7 +117,7 @@ def test_fp8_is_listed_and_merged_by_another_gpu():
         must([*times, "merge", profile, raw, "--only", "fp8|absmax|quantize", "--measured-on", h200, "--fp8-source", "measured on some H200"])
     with open(profile) as f:
         text = f.read()
-    check("flop = { bf16 = 0.897e-12, fp16 = 0.897e-12, fp8_e4m3 = 0.600e-12, fp8_e5m2 = 0.550e-12, fp32 = 8.55e-12 }," in text, text[:3000])
+    check("flop = { bf16 = 0.897e-12, fp16 = 0.897e-12, fp8_e4m3 = 0.600e-12, fp8_e5m2 = 0.550e-12, fp32 = 8.55e-12 },\n" in text, text[:3000])
     check(text.count("fp8_source") == 1 and text.count("quantize = {") == 1 and text.count("absmax = {") == 1, text[:3000])
     w = workloads.workload(name)
     model = [os.path.join(ROOT, "models", w.shape.file), *w.settings(), "--device", profile]
