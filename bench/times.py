@@ -4,6 +4,7 @@
   python3 bench/times.py measure DIR -o OUT --fit NAME... --judge NAME...   # where the GPU is: steps.json, traces.jsonl.xz
   python3 bench/times.py fit OUT --mhz 1980 --raw RAW... -o kernels.lua     # the table `kernels` of a profile
   python3 bench/times.py judge --device h100 STEPS...                       # predicted beside measured; STEPS: steps.json or a .csv
+  python3 bench/times.py tasks NAME... --only fp8 -o TASKS                  # kernels of workloads, for sc_calibrate
   python3 bench/times.py attention PROFILE --only hopper -o TASKS           # attention of the sizes that a profile has, for sc_calibrate
   python3 bench/times.py merge PROFILE RAW... --only hopper                 # what it measured into the profile, in place of points of those sizes
   python3 bench/times.py cpu -o mine.lua                                    # a profile of the CPU at hand, fitted and judged; minutes
@@ -152,9 +153,11 @@ def measure(o):
 # ── the CPU at hand ──────────────────────────────────────────────────────────────────────────────────────────────────
 CPU_FIT = ["gpt2 layers=2 dim=128 heads=4 vocab=512 batch=4 seq=64", "gpt2 layers=2 dim=384 heads=6 vocab=2048 batch=4 seq=128",
            "gpt2 layers=2 dim=768 heads=12 vocab=8192 batch=2 seq=256", "llama3 layers=2 dim=256 heads=4 kv_heads=2 ffn=768 vocab=1024 batch=4 seq=128",
-           "llama3 layers=2 dim=512 heads=8 kv_heads=2 ffn=1536 vocab=4096 batch=2 seq=256", "transformer layers=2 dim=256 heads=4 vocab=2048 batch=8 seq=64"]
+           "llama3 layers=2 dim=512 heads=8 kv_heads=2 ffn=1536 vocab=4096 batch=2 seq=256", "transformer layers=2 dim=256 heads=4 vocab=2048 batch=8 seq=64",
+           "gpt2 layers=2 dim=256 heads=4 vocab=1024 batch=4 seq=128 matmul=fp8", "llama3 layers=2 dim=384 heads=6 kv_heads=2 ffn=1024 vocab=1024 batch=4 seq=64 matmul=fp8"]
 CPU_JUDGE = ["gpt2 layers=3 dim=256 heads=4 vocab=1024 batch=8 seq=64", "gpt2 layers=4 dim=512 heads=8 vocab=4096 batch=2 seq=128",
-             "llama3 layers=3 dim=384 heads=6 kv_heads=2 ffn=1024 vocab=2048 batch=4 seq=96", "transformer layers=3 dim=384 heads=6 vocab=1024 batch=4 seq=64"]
+             "llama3 layers=3 dim=384 heads=6 kv_heads=2 ffn=1024 vocab=2048 batch=4 seq=96", "transformer layers=3 dim=384 heads=6 vocab=1024 batch=4 seq=64",
+             "llama3 layers=3 dim=256 heads=4 kv_heads=2 ffn=768 vocab=1024 batch=4 seq=128 matmul=fp8"]
 
 
 def cpu_model(text):
@@ -277,22 +280,23 @@ def smooth(points, step=0.15):
 
 
 def tables_of(found):
-    """{op: {(variant, sizes): (flops, bytes, us)}} of kernels with sizes, {op: [(bytes, us)]} of the others."""
+    """{op: {(variant, sizes): (flops, bytes, us)}} of kernels with sizes, {(op, variant): [(bytes, us)]} of the others."""
     keyed, curves = collections.defaultdict(dict), collections.defaultdict(list)
     for (op, variant, sizes, flops, size), us in found.items():
         if sizes:
             keyed[op][(variant, sizes)] = (flops, size, statistics.median(us))
         else:
-            curves[op].append((size, statistics.median(us)))
+            curves[(op, variant)].append((size, statistics.median(us)))
     return keyed, curves
 
 
 def write_kernels(f, keyed, curves):
-    for op in sorted(set(keyed) | set(curves)):
+    for op in sorted(set(keyed) | {op for op, _ in curves}):
         f.write("    %s = {\n" % op)
         points = ['{ "%s", %d, %d, %s, %.2f },' % (variant, flops, size, ", ".join(map(str, sizes)), us)
-                  for (variant, sizes), (flops, size, us) in sorted(keyed[op].items())]
-        points = points or ["{ %d, %.2f }," % p for p in smooth(curves[op])]
+                  for (variant, sizes), (flops, size, us) in sorted(keyed.get(op, {}).items())]
+        for variant in sorted(v for o, v in curves if o == op and not keyed.get(op)):
+            points += ["{ %s%d, %.2f }," % ('"%s", ' % variant if variant else "", *p) for p in smooth(curves[(op, variant)])]
         lines = [""]
         for p in points:
             if len(lines[-1]) + len(p) > 190:
@@ -302,7 +306,7 @@ def write_kernels(f, keyed, curves):
         f.write("    },\n")
 
 
-PEAK = {"bf16": 989e12, "fp16": 989e12, "fp32": 67e12}  # as profiles have it
+PEAK = {"bf16": 989e12, "fp16": 989e12, "fp8_e4m3": 1979e12, "fp8_e5m2": 1979e12, "fp32": 67e12}  # as profiles have it
 
 
 def at_full_clock(us, mhz, highest, op, variant, flops):
@@ -314,7 +318,7 @@ def at_full_clock(us, mhz, highest, op, variant, flops):
 
 
 def kept_points(path):
-    """{(op, variant, sizes): (flops, bytes, us)} and {op: [(bytes, us)]} of a profile's table `kernels`."""
+    """{(op, variant, sizes): (flops, bytes, us)} and {(op, variant): [(bytes, us)]} of a profile's table `kernels`."""
     keyed, curves, op = {}, collections.defaultdict(list), None
     with open(path) as f:
         for line in f.read().split("kernels = { --")[1].splitlines():
@@ -324,8 +328,8 @@ def kept_points(path):
                 x = [float(n) for n in numbers.split(", ")]
                 if variant and len(x) > 2:
                     keyed[(op, variant, tuple(int(n) for n in x[2:-1]))] = (x[0], x[1], x[-1])
-                elif not variant:
-                    curves[op].append((x[0], x[1]))
+                else:
+                    curves[(op, variant)].append((x[0], x[1]))
     return keyed, curves
 
 
@@ -358,7 +362,7 @@ def thinned(keyed, sure):
 
 
 def dtype_of(variant):
-    return re.split("[> ]", variant)[0]
+    return re.split("[*> ]", variant)[0]
 
 
 def in_step(keyed, alone, sure):
@@ -390,10 +394,10 @@ def fit(o):
                         at_full_clock(us, runs[t["name"]]["mhz"], o.mhz, op, variant, flops) if sizes else us)
     keyed, curves = tables_of(found)
     sure = {(op, *key) for op, points in keyed.items() for key in points}
-    ranges = {op: (min(c)[0], max(c)[0]) for op, c in curves.items()}
+    ranges = {curve: (min(c)[0], max(c)[0]) for curve, c in curves.items()}
 
-    def outside(op, size):
-        return not 0.7 * ranges.get(op, (1e30, 0))[0] < size < 1.4 * ranges.get(op, (0, 0))[1]
+    def outside(curve, size):
+        return not 0.7 * ranges.get(curve, (1e30, 0))[0] < size < 1.4 * ranges.get(curve, (0, 0))[1]
     alone = {}
     for p in (line.strip().split("|") for path in o.raw for line in open(path)):
         op = p[0][7:]
@@ -403,8 +407,8 @@ def fit(o):
         if p[2] and float(p[6]) > 0:
             us = at_full_clock(us, float(p[6]), o.mhz, op, p[1], float(p[3]))
             alone[(op, p[1], tuple(int(x) for x in p[2].split(",")))] = (int(p[3]), size, us)
-        elif not p[2] and (op == "fused" or outside(op, size)):
-            curves[op].append((size, us))
+        elif not p[2] and (op == "fused" or outside((op, p[1]), size)):
+            curves[(op, p[1])].append((size, us))
     times = in_step(keyed, alone, sure)
     print("in a step kernels take so many times as long as among their like: " + ", ".join("%s %s %.3f" % (*k, x) for k, x in times.items()))
     for (op, variant, sizes), (flops, size, us) in alone.items():
@@ -414,10 +418,9 @@ def fit(o):
         points, others = kept_points(o.keep)
         for (op, variant, sizes), x in points.items():
             keyed[op].setdefault((variant, sizes), x)
-        for op, curve in others.items():
-            curves[op] += [x for x in curve if op not in ranges and not curves[op] or outside(op, x[0]) and op in ranges]
-    for op in COLLECTIVES:
-        curves.pop(op, None)
+        for k, curve in others.items():
+            curves[k] += [x for x in curve if k not in ranges and not curves[k] or outside(k, x[0]) and k in ranges]
+    curves = {k: curve for k, curve in curves.items() if k[0] not in COLLECTIVES}
     with open(o.output, "w") as f:
         write_kernels(f, thinned(keyed, sure), curves)
     return 0
@@ -458,15 +461,71 @@ def attention(o):
     return 0
 
 
+def tasks(o):
+    """Kernels of workloads whose op and variant match."""
+    lines = {}
+    with tempfile.TemporaryDirectory() as work:
+        for w in map(workload, o.names):
+            listed = shardc("calibrate", gpu.model_of(w, work), *w.settings(), "--world", str(w.world), "--device", o.device)
+            for line in listed.splitlines():
+                if re.search(o.only, " ".join(line.split("|")[:2])):
+                    lines.setdefault("|".join(line.split("|")[:5]), line)
+    with open(o.output, "w") as f:
+        f.writelines(line + "\n" for line in lines.values())
+    print("%d tasks" % len(lines))
+    return 0
+
+
+class Rates:
+    """What derive_point (compiler/devices/device.c) scales by, as a profile's file has it."""
+
+    def __init__(self, path):
+        with open(path) as f:
+            text = f.read().split("kernels = { --")[0]
+        self.flops = {k: float(x) for k, x in re.findall(r"(\w+) = ([\d.e+]+)", re.search(r"\n  flops = \{(.*?)\}", text)[1])}
+        self.bandwidth, self.launch_us, self.product_us = (float((re.search(r"\b%s = ([\d.e+]+)" % k, text) or [0, 0])[1])
+                                                           for k in ("memory_bandwidth", "launch_us", "product_us"))
+
+
+def as_here(us, variant, sizes, flops, size, there, here):
+    """Microseconds of the profile `here` from which derive_point makes, for the profile `there`, what was measured there."""
+    if sizes:
+        line = [max(flops / x.flops[dtype_of(variant)], size / x.bandwidth) * 1e6 + here.product_us for x in (here, there)]
+        return us * line[0] / line[1]
+    streamed = min(max((size - (20 << 20)) / (60 << 20), 0), 1)
+    return here.launch_us + max(us - here.launch_us, 0) / (1 - streamed + streamed * here.bandwidth / there.bandwidth)
+
+
+def joules(raw, text, bandwidths):
+    """{dtype: joules of a FLOP in 8 bits} by what bf16 took beside it (lines `sustained`): each draws the limit at the clock that it was left, so
+    its arithmetic draws what idling and memory do not. bandwidths: of the profile's GPU over the measured one's, by which a byte's energy scales."""
+    power = {k: float(re.search(r"\b%s = ([\d.e-]+)" % k, re.search(r"\n  power = \{(.*?)\n  \}", text, re.S)[1])[1]) for k in ("watts", "idle", "byte", "exponent", "bf16")}
+    highest, found = float(re.search(r"\bclock_mhz = (\d+)", text)[1]), {}
+    for variant, flops, size, us, mhz in re.findall(r"(?m)^sustained ([^|]+)\|(\d+)\|(\d+)\|([\d.]+)\|(\d+)$", raw):
+        arithmetic = (power["watts"] - power["idle"]) * float(us) * 1e-6 - power["byte"] * bandwidths * float(size)
+        if float(mhz) > 0.99 * highest:
+            print("%s sustains %s MHz: below the limit, so its power is not known" % (variant, mhz))
+            return {}
+        found[dtype_of(variant)] = arithmetic / float(flops) * (highest / float(mhz)) ** power["exponent"]
+    bf16 = found.pop("bf16", 0)
+    return {dtype: power["bf16"] * x / bf16 for dtype, x in found.items()} if bf16 else {}
+
+
 def merge(o):
     points, curves = kept_points(o.profile)
-    fresh, ops = collections.defaultdict(dict), set()
+    here, there = Rates(o.profile), Rates(o.measured_on or o.profile)
+    fresh, drawn = collections.defaultdict(dict), collections.defaultdict(list)
     for p in (line.strip().split("|") for path in o.raw for line in open(path)):
         op = p[0][7:]
-        if p[0].startswith("kernel ") and p[2] and float(p[6]) > 0 and re.search(o.only, p[1]):
-            us = at_full_clock(float(p[5]), float(p[6]), o.mhz, op, p[1], float(p[3]))
-            fresh[op][(p[1], tuple(int(x) for x in p[2].split(",")))] = (int(p[3]), int(p[4]), us)
-            ops.add(op)
+        if not p[0].startswith("kernel ") or not re.search(o.only, p[1] if p[2] else "%s %s" % (op, p[1])):
+            continue
+        sizes, flops, size, us = tuple(int(x) for x in p[2].split(",") if x), float(p[3]), int(p[4]), float(p[5])
+        if sizes and float(p[6]) > 0:
+            us = at_full_clock(us, float(p[6]), o.mhz, op, p[1], flops)
+            fresh[op][(p[1], sizes)] = (int(flops), size, as_here(us, p[1], sizes, flops, size, there, here))
+        elif not sizes:
+            drawn[(op, p[1])].append((size, as_here(us, p[1], sizes, flops, size, there, here)))
+    ops = set(fresh) | {op for op, _ in drawn}
     kept = collections.defaultdict(dict)
     for (op, variant, sizes), x in points.items():
         if op in ops and (variant, sizes) not in fresh[op]:
@@ -474,12 +533,23 @@ def merge(o):
     with open(o.profile) as f:
         text = f.read()
     for op in sorted(ops):
-        table = io.StringIO()
-        write_kernels(table, {op: {**kept[op], **thinned({op: fresh[op]}, set())[op]}}, collections.defaultdict(list))
+        table, keyed, curve = io.StringIO(), {}, {k: c for k, c in {**curves, **drawn}.items() if k[0] == op}
+        if fresh[op]:
+            keyed, curve = {op: {**kept[op], **thinned({op: fresh[op]}, set())[op]}}, {}
+        write_kernels(table, keyed, curve)
         text, n = re.subn(r"(?ms)^    %s = \{$.*?^    \},\n" % re.escape(op), lambda m: table.getvalue(), text)
+        if not n:
+            text, n = re.subn(r"(?m)^  kernels = \{.*\n", lambda m: m[0] + table.getvalue(), text)
         if n != 1:
-            sys.exit("%s: it has no points of %s that new ones could join" % (o.profile, op))
-        print("%s: %d measured, %d points" % (op, len(fresh[op]), len(kept[op]) + len(thinned({op: fresh[op]}, set())[op])))
+            sys.exit("%s: it has no `kernels` that points of %s could join" % (o.profile, op))
+        print("%s: %d measured, %d points" % (op, len(fresh[op]) or sum(len(drawn[k]) for k in drawn if k[0] == op), table.getvalue().count("{ ")))
+    for dtype, x in joules("".join(open(path).read() for path in o.raw), text, here.bandwidth / there.bandwidth).items():
+        text, n = re.subn(r"(?s)(\n  power = \{.*?\b%s = )[\d.e-]+" % dtype, lambda m: m[1] + "%.3fe-12" % (x * 1e12), text, count=1)
+        text = text.replace(" -- fp8: half of bf16, not measured", "")
+        print("%s: %.3f pJ a FLOP" % (dtype, x * 1e12))
+    if o.fp8_source:
+        text = re.sub(r"\n  fp8_source = .*", "", text)
+        text = re.sub(r"(\n  flops_source = .*)", lambda m: m[1] + '\n  fp8_source = "%s", -- absmax, quantize and silu_mul_grad too' % o.fp8_source, text)
     with open(o.profile, "w") as f:
         f.write(text)
     return 0
@@ -541,9 +611,14 @@ def main():
     t.add_argument("--also", nargs="*", default=[], help="options of attention.lua, of sizes that it has not")
     t.add_argument("--device", help="the kernels that this device runs at these sizes: a100's are timed on an H100 for all profiles that are like it")
     t.add_argument("-o", "--output", required=True)
+    k = c.add_parser("tasks")
+    k.add_argument("names", nargs="+"), k.add_argument("--device", default="h200"), k.add_argument("--only", default="", help="op and variant, a blank between them")
+    k.add_argument("-o", "--output", required=True)
+    g.add_argument("--measured-on", help="the file of a profile like this one, on whose GPU it was measured; unless given, this one's")
+    g.add_argument("--fp8-source", help="what predict says of kernels in fp8: \"measured on H200, 2026-11-29\"")
     g.add_argument("raw", nargs="+", help="of sc_calibrate"), g.add_argument("--mhz", type=float, default=1980, help="the highest clock")
     o = a.parse_args()
-    return {"measure": measure, "fit": fit, "judge": judge, "cpu": cpu, "attention": attention, "merge": merge}[o.command](o)
+    return {"measure": measure, "fit": fit, "judge": judge, "cpu": cpu, "attention": attention, "tasks": tasks, "merge": merge}[o.command](o)
 
 
 if __name__ == "__main__":

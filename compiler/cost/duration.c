@@ -27,12 +27,14 @@ static const Measured *words_of(const Measured *all, const char *variant) {
 }
 
 /* Of this variant, or of the one with the fewest words less at its end: "bf16 nt" for "bf16 nt gelu". What was measured
- * of no variant in fp16 takes as long as in bf16. */
+ * of no variant in fp16 takes as long as in bf16, whether it reads fp16 or makes it of 8 bits. */
 static const Measured *variant_of(const Measured *all, const char *variant) {
     char other[MAX_VARIANT];
     const Measured *m = words_of(all, variant);
-    if (m || strncmp(variant, "fp16", 4)) return m;
-    snprintf(other, sizeof other, "bf16%s", variant + 4);
+    const char *half = strstr(variant, "fp16");
+    if (m || !half) return m;
+    snprintf(other, sizeof other, "%s", variant);
+    memcpy(other + (half - variant), "bf16", 4);
     return words_of(all, other);
 }
 

@@ -186,6 +186,39 @@ static void measure_attention(Plan *plan) {
     plan->attention = s.n && !strcmp(plan->target, "cuda") ? s.s : NULL;
 }
 
+/* Products in fp8: of what throughput, and by what their times are told. The CPU multiplies what they round in fp32. */
+static void measure_fp8(Plan *plan, const Device *d) {
+    Arena *a = plan->arena;
+    int n = 0, guessed = 0;
+    double flops = d->flops[FP8_E4M3];
+    for (int i = 0; i < plan->nprograms; i++)
+        for (int k = 0; k < plan->programs[i].n && program_trains(&plan->programs[i]); k++) {
+            const Event *e = &plan->programs[i].events[k];
+            const char *as;
+            if (!e->op_ir || !op_is(e->op_ir, T_PRODUCT) || !rule_is_fp8(op_operand(e->op_ir)->dtype)) continue;
+            guessed += d->kernels_from == DATA_SHEET || device_event_basis(d, e, &as) == NOT_MEASURED;
+            n++;
+        }
+    if (!n) return;
+    const char *events = arena_printf(a, "%d event%s", n, n > 1 ? "s" : "");
+    if (flops <= 0) {
+        plan->fp8 = arena_printf(a, "%s, emulated: operands are rounded to fp8 and multiplied in fp32", events);
+        return;
+    }
+    const char *peak = arena_printf(a, "%.4g TFLOP/s%s%s%s", flops * 1e-12, d->flops_source ? " (" : "",
+                                    d->flops_source ? d->flops_source : "", d->flops_source ? ")" : "");
+    const char *at = arena_printf(a, "flops and bytes, at %.2f of %s", d->matmul_efficiency, peak);
+    if (guessed == n) {
+        plan->fp8 = arena_printf(a, "%s, by %s", events, at);
+        return;
+    }
+    const char *source = d->fp8_source ? d->fp8_source : "", *comma = *source ? ", " : "";
+    const char *by = *source ? arena_printf(a, "kernels %s", source) : "measured kernels";
+    if (d->kernels_from == DERIVED) by = arena_printf(a, "kernels scaled from %s's%s%s", d->like, comma, source);
+    plan->fp8 = guessed ? arena_printf(a, "%s, by %s; %d of them by %s", events, by, guessed, at)
+                        : arena_printf(a, "%s, by %s; the peak is %s", events, by, peak);
+}
+
 /* Kernels are as good as the profile says, and what no measurement tells as a data sheet's. Exposed communication is as
  * good as its links' figures: measured where the profile has curves of collectives and no group leaves its node. */
 static void measure_trust(Plan *plan, const Device *d) {
@@ -231,6 +264,7 @@ void cost_simulate(Plan *plan, const Device *d) {
     if (plan->graph) {
         measure_estimates(plan, d);
         measure_attention(plan);
+        measure_fp8(plan, d);
     }
     measure_trust(plan, d);
     plan->microbatches = plan->graph && plan->graph->training ? plan->graph->training->accumulate : 0;

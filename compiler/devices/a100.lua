@@ -6,7 +6,8 @@ return {
   multiprocessors = 108,
   memory_bytes = 80 * 2^30, usable_bytes = 79.1 * 2^30,
   sheet_bandwidth = 2.039e12,
-  flops = { bf16 = 312e12, fp16 = 312e12, fp32 = 19.5e12, fp64 = 19.5e12 }, -- dense
+  flops = { bf16 = 312e12, fp16 = 312e12, fp32 = 19.5e12, fp64 = 19.5e12 },
+  flops_source = "NVIDIA's data sheet of A100 SXM, dense",
   power = { watts = 400 },
   link_bandwidth = 240e9, link_latency_us = 24.6, -- NVLink 3: 0.8 of its 300 GB/s one way, and as late, as measured on H200
   network_bandwidth = 25e9, network_latency_us = 10,  -- one 200 Gb/s port a GPU

@@ -6,7 +6,8 @@ return {
   multiprocessors = 148,
   memory_bytes = 180 * 2^30, usable_bytes = 178 * 2^30,
   sheet_bandwidth = 8e12,
-  flops = { bf16 = 2250e12, fp16 = 2250e12, fp8_e4m3 = 4500e12, fp8_e5m2 = 4500e12, fp32 = 75e12, fp64 = 37e12 }, -- dense
+  flops = { bf16 = 2250e12, fp16 = 2250e12, fp8_e4m3 = 4500e12, fp8_e5m2 = 4500e12, fp32 = 75e12, fp64 = 37e12 },
+  flops_source = "NVIDIA's data sheet of HGX B200, dense",
   power = { watts = 1000 },
   link_bandwidth = 720e9, link_latency_us = 24.6, -- NVLink 5: 0.8 of its 900 GB/s one way, and as late, as measured on H200
   network_bandwidth = 50e9, network_latency_us = 10,  -- one 400 Gb/s port a GPU

@@ -38,8 +38,9 @@ static const Field numbers[] = {
     FIELD(host_writes, false),
     FIELD(host_both, false),
 };
-static const Field strings[] = {FIELD(name, true), FIELD(target, true), FIELD(source, true), FIELD(arch, false),
-                                FIELD(like, false)};
+static const Field strings[] = {FIELD(name, true),       FIELD(target, true), FIELD(source, true),
+                                FIELD(arch, false),      FIELD(like, false),  FIELD(flops_source, false),
+                                FIELD(fp8_source, false)};
 static const Field integers[] = {FIELD(ranks_per_node, false), FIELD(threads, false), FIELD(multiprocessors, false)};
 static const Device *device_read(Arena *a, const char *file, const char *text, size_t size);
 #define COUNT(a) ((int)(sizeof(a) / sizeof(a)[0]))
@@ -120,6 +121,8 @@ static void read_flops(Reader *r) {
         lua_pop(r->L, 1);
     }
     lua_pop(r->L, 1);
+    if (r->d->flops[FP8_E5M2] <= 0)
+        r->d->flops[FP8_E5M2] = r->d->flops[FP8_E4M3]; /* no GPU has one without the other */
     if (r->d->flops[FP32] <= 0) bad(r, "flops", "device profile: `flops` must have fp32");
 }
 
@@ -456,6 +459,7 @@ static void derive(Arena *a, Device *d, const Device *base) {
     if (d->memory_bandwidth <= 0)
         d->memory_bandwidth = d->sheet_bandwidth * base->memory_bandwidth / base->sheet_bandwidth;
     d->product_us = base->product_us;
+    if (!d->fp8_source) d->fp8_source = base->fp8_source;
     if (d->matmul_efficiency <= 0) d->matmul_efficiency = base->matmul_efficiency;
     for (int op = 0; op < N_OPS; op++)
         if (!d->kernels[op] && !(op_info[op].traits & T_COPY))
@@ -549,4 +553,9 @@ const Device *device_load(Arena *a, const char *name) {
     size_t size;
     const char *file, *text = device_text(a, name, &file, &size);
     return device_read(a, file, text, size);
+}
+
+int device_capability(const char *arch) {
+    int n = 0;
+    return arch && sscanf(arch, "sm_%d", &n) == 1 ? n : 0;
 }

@@ -57,6 +57,8 @@ typedef struct {
     const char *arch;                  /* CUDA: "sm_90"; NULL: not known */
     const char *source;                /* "data sheet" or "measured 2026-11-20, ..." */
     const char *like;                  /* the profile whose measured kernels this one scales; NULL: none */
+    const char *flops_source;          /* "NVIDIA's data sheet, dense"; NULL: not stated */
+    const char *fp8_source;            /* "measured on H200, ...", where kernels in fp8 are another's; NULL: `source` */
     Origin kernels_from, network_from; /* of kernels' times, of those of collectives between nodes */
     double kernels_off, network_off;   /* how far from them a prediction may be, as a share */
     double memory_bytes;               /* physical */
@@ -89,6 +91,9 @@ typedef struct {
     int nlibrary;
 } Device;
 
+/* The compute capability of an architecture, times 10: 89 of "sm_89"; 0: not known. */
+int device_capability(const char *arch);
+enum { FP8_CAPABILITY = 89 };                          /* GPUs before it have no products in fp8 */
 const Device *device_load(Arena *a, const char *name); /* fails naming the profiles there are */
 /* The Lua of a profile, by its name or path; file: where it is from, for messages. */
 const char *device_text(Arena *a, const char *name, const char **file, size_t *size);

@@ -15,11 +15,12 @@ return {
   multiprocessors = 132,
   memory_bytes = 80 * 2^30, usable_bytes = 79.1 * 2^30,
   memory_bandwidth = 3.01e12, sheet_bandwidth = 3.35e12, -- largest copy, read and write
-  flops = { bf16 = 989e12, fp16 = 989e12, fp8_e4m3 = 1979e12, fp8_e5m2 = 1979e12, fp32 = 67e12, fp64 = 67e12 }, -- data sheet, dense
+  flops = { bf16 = 989e12, fp16 = 989e12, fp8_e4m3 = 1979e12, fp8_e5m2 = 1979e12, fp32 = 67e12, fp64 = 67e12 },
+  flops_source = "NVIDIA's data sheet of H100 SXM, dense",
   matmul_efficiency = 0.85, -- of products that were not measured, at full clock
   power = {
     watts = 700, idle = 204, exponent = 0.9, byte = 108e-12, link = 900e-12,
-    flop = { bf16 = 0.897e-12, fp16 = 0.897e-12, fp8_e4m3 = 0.449e-12, fp8_e5m2 = 0.449e-12, fp32 = 8.55e-12 },
+    flop = { bf16 = 0.897e-12, fp16 = 0.897e-12, fp8_e4m3 = 0.449e-12, fp8_e5m2 = 0.449e-12, fp32 = 8.55e-12 }, -- fp8: half of bf16, not measured
     attention = { fp32 = 19e-12 }, attention_grad = { fp32 = 19e-12 },
   },
   clock_mhz = 1980, step_mhz = 1496, -- the highest; sustained in sc_calibrate's mix of products and copies

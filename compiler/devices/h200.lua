@@ -15,7 +15,8 @@ return {
   multiprocessors = 132,
   memory_bytes = 150754820096, usable_bytes = 150109880320,
   memory_bandwidth = 4.137e+12, sheet_bandwidth = 4.8e12, -- largest copy, read and write
-  flops = { bf16 = 989e12, fp16 = 989e12, fp8_e4m3 = 1979e12, fp8_e5m2 = 1979e12, fp32 = 67e12, fp64 = 67e12 }, -- data sheet, dense
+  flops = { bf16 = 989e12, fp16 = 989e12, fp8_e4m3 = 1979e12, fp8_e5m2 = 1979e12, fp32 = 67e12, fp64 = 67e12 },
+  flops_source = "NVIDIA's data sheet of H200 SXM, dense",
   power = { watts = 700 }, -- idle and energies: the H100's, scaled
   link_bandwidth = 3.609e+11, link_latency_us = 24.6, -- largest and smallest all-gather measured
   network_bandwidth = 50e9, network_latency_us = 10, -- not measured: one 400 Gb/s port a GPU

@@ -6,7 +6,8 @@ return {
   multiprocessors = 142,
   memory_bytes = 48 * 2^30, usable_bytes = 44.4 * 2^30, -- GDDR6 with ECC
   sheet_bandwidth = 864e9,
-  flops = { bf16 = 362e12, fp16 = 362e12, fp8_e4m3 = 733e12, fp8_e5m2 = 733e12, fp32 = 91.6e12, fp64 = 1.43e12 }, -- dense
+  flops = { bf16 = 362e12, fp16 = 362e12, fp8_e4m3 = 733e12, fp8_e5m2 = 733e12, fp32 = 91.6e12, fp64 = 1.43e12 },
+  flops_source = "NVIDIA's data sheet of L40S, dense",
   power = { watts = 350 },
   link_bandwidth = 22e9, link_latency_us = 10,        -- PCIe 4 x16 between GPUs, what of its 31.5 GB/s arrives
   network_bandwidth = 25e9, network_latency_us = 10,  -- one 200 Gb/s port a GPU

@@ -6,7 +6,8 @@ return {
   multiprocessors = 128,
   memory_bytes = 24 * 2^30, usable_bytes = 23.5 * 2^30,
   sheet_bandwidth = 1.008e12,
-  flops = { bf16 = 165.2e12, fp16 = 165.2e12, fp8_e4m3 = 330.3e12, fp8_e5m2 = 330.3e12, fp32 = 82.6e12, fp64 = 1.29e12 }, -- dense, sums in fp32
+  flops = { bf16 = 165.2e12, fp16 = 165.2e12, fp8_e4m3 = 330.3e12, fp8_e5m2 = 330.3e12, fp32 = 82.6e12, fp64 = 1.29e12 },
+  flops_source = "NVIDIA's Ada white paper, dense, sums in fp32",
   power = { watts = 450 },
   link_bandwidth = 12e9, link_latency_us = 15,         -- by way of host memory: no peer copies on this GPU
   network_bandwidth = 1.25e9, network_latency_us = 30, -- 10 Gb/s Ethernet

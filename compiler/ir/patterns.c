@@ -58,10 +58,14 @@ static const Epilogue epilogues[] = {
 };
 enum { EPILOGUES = sizeof epilogues / sizeof *epilogues };
 
-const Epilogue *pattern_epilogue(const Op *product) {
+const Epilogue *pattern_epilogue_by(int64_t f) {
     for (int k = 0; k < EPILOGUES; k++)
-        if ((INT_OF(product, epilogue) & ~SC_TOO) == epilogues[k].f) return &epilogues[k];
+        if ((f & ~SC_TOO) == epilogues[k].f) return &epilogues[k];
     return NULL;
+}
+
+const Epilogue *pattern_epilogue(const Op *product) {
+    return pattern_epilogue_by(INT_OF(product, epilogue));
 }
 
 const Epilogue *pattern_epilogue_of(OpKind then) {

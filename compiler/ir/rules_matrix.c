@@ -177,16 +177,19 @@ void grad_matmul(Builder *b, Op *op, OpParts *d) {
     if (op->matmul.bias) d->matmul.bias = build_sum_to(b, g, 1, &s.n);
 }
 
-/* Key: rows in all, columns, depth, products: rows of one shared right operand count as one product. */
+/* Key: rows in all, columns, depth, products: rows of one shared right operand count as one product. b's dtype is a
+ * word of the variant where it is another than a's: e4m3 by e5m2 is summed otherwise than e4m3 by e4m3 (k_matmul.cu).
+ */
 Cost cost_matmul(const Op *op) {
     Matmul s = matmul_of(op);
     double y = (double)value_numel(op->matmul.y), rows = y / (double)max64(s.n, 1);
     Cost c = rule_traffic(op, 2 * y * (double)s.k + (op->matmul.bias ? y : 0));
-    Dtype in = op->matmul.a->dtype, out = op->matmul.y->dtype;
+    Dtype in = op->matmul.a->dtype, other = op->matmul.b->dtype, out = op->matmul.y->dtype;
     const Epilogue *e = pattern_epilogue(op);
-    _Static_assert(sizeof c.variant > sizeof "fp8_e4m3>fp8_e5m2 nt silu_mul+x add", "the longest variant fits");
-    snprintf(c.variant, sizeof c.variant, "%s%s%s %s%s%s%s%s%s", dtype_name(in), in == out ? "" : ">",
-             in == out ? "" : dtype_name(out), s.ta ? "t" : "n", s.tb ? "t" : "n", e ? " " : "", e ? e->name : "",
+    _Static_assert(sizeof c.variant > sizeof "fp8_e4m3*fp8_e5m2>bf16 nt silu_mul+x add", "the longest variant fits");
+    snprintf(c.variant, sizeof c.variant, "%s%s%s%s%s %s%s%s%s%s%s", dtype_name(in), in == other ? "" : "*",
+             in == other ? "" : dtype_name(other), in == out ? "" : ">", in == out ? "" : dtype_name(out),
+             s.ta ? "t" : "n", s.tb ? "t" : "n", e ? " " : "", e ? e->name : "",
              op->matmul.epilogue & SC_TOO ? "+x" : "", op->matmul.c ? " add" : "");
     bool folds = matmul_shared(op) && !s.ta;
     double products = folds || !s.m ? 1 : rows / (double)s.m;
@@ -228,6 +231,15 @@ void infer_quantize_gates(Graph *g, Op *op) {
     if (!op->quantize_gates.both) return;
     rule_out(g, op, &op->quantize_gates.dgate_turned, d, 2, turned);
     rule_out(g, op, &op->quantize_gates.dup_turned, d, 2, turned);
+}
+
+/* Columns are written in shorter runs than rows, and what is read once is written twice. */
+Cost cost_quantize(const Op *op) {
+    Cost c = cost_pointwise(op);
+    const Epilogue *e = pattern_epilogue_by(op->quantize.f);
+    snprintf(c.variant, sizeof c.variant, "%s%s%s", op->quantize.both ? "both" : op->quantize.turn ? "turn" : "",
+             e && (op->quantize.both || op->quantize.turn) ? " " : "", e ? e->name : "");
+    return c;
 }
 
 /* Straight through: what was rounded has the gradient of what it became. */

@@ -17,7 +17,9 @@ void lower_epilogue_fusion_traced(Graph *g,
                                   Program *p);    /* the same, of ops whose combination has a gradient of its own */
 void lower_quantize(Graph *g, Program *p);        /* linears of units with matmul_dtype multiply in 8 bits */
 void lower_quantize_fusion(Graph *g, Program *p); /* what 8 bits alone are made of is not stored wide */
-void lower_quantize_check(const Graph *g, const Device *d); /* refuses a GPU that has no such products */
+/* Refuses a GPU, of architecture "sm_80", that has no such products, or whose profile does not say how fast they are.
+ */
+void lower_quantize_check(const Graph *g, const Device *d, const char *arch);
 void lower_autodiff(Graph *g, Program *p); /* appends the backward of p->loss; sets Param.reached and Param.grad */
 void lower_chunks(Graph *g, Program *p);   /* losses made in chunks: each where its gradient is */
 void lower_epilogue_fusion(Graph *g, Program *p); /* neighbouring ops that one kernel serves become one */

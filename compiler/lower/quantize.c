@@ -109,12 +109,18 @@ static int64_t rows_of(const Op *op) {
     return value_numel(x) / x->shape[x->dims - 1];
 }
 
+/* The first unit that asks for fp8; NULL. */
+static const UnitPolicy *asks(const Graph *g) {
+    const UnitPolicy *p = NULL;
+    for (int i = 0; i < g->units.n && !p; i++)
+        if (g->units.at[i]->policy && g->units.at[i]->policy->matmul == MATMUL_FP8) p = g->units.at[i]->policy;
+    return p;
+}
+
 /* A unit asks for fp8, and no product of the program is one that can have it. few: one that has a number of rows
  * that does not fit, or NULL. */
 static void check_any(const Graph *g, const Op *few) {
-    const UnitPolicy *p = few ? policy_of(few) : NULL;
-    for (int i = 0; i < g->units.n && !p; i++)
-        if (g->units.at[i]->policy && g->units.at[i]->policy->matmul == MATMUL_FP8) p = g->units.at[i]->policy;
+    const UnitPolicy *p = few ? policy_of(few) : asks(g);
     if (!p) return;
     Source at = setting_source(&p->settings, "matmul_dtype", p->src);
     if (few)
@@ -151,14 +157,24 @@ void lower_quantize(Graph *g, Program *p) {
     if (!any && c.trains) check_any(g, few);
 }
 
-/* GPUs before compute capability 8.9 have no such products; the CPU emulates them. */
-void lower_quantize_check(const Graph *g, const Device *d) {
-    for (int i = 0; i < g->units.n && d->flops[FP8_E4M3] <= 0; i++) {
-        const UnitPolicy *p = g->units.at[i]->policy;
-        if (p && p->matmul == MATMUL_FP8)
-            fail(setting_source(&p->settings, "matmul_dtype", p->src),
-                 "matmul_dtype = \"fp8\": %s has no products in fp8; leave it out (--set matmul=plain in shardc's "
-                 "models), or give another --device; the CPU target emulates them",
-                 d->name);
-    }
+/* One scale a tensor is what tensor cores multiply from compute capability 8.9 on. Of finer recipes, cuBLASLt has fp32
+ * scales of 1x128 and 128x128 blocks on 9.0 alone; 10.0 (B200) has MXFP8 instead, a power of two for 32 elements
+ * (cuBLAS, "Narrow Precision Data Types Usage"). The CPU emulates. */
+void lower_quantize_check(const Graph *g, const Device *d, const char *arch) {
+    const UnitPolicy *p = asks(g);
+    int capability = device_capability(arch);
+    if (!p) return;
+    Source at = setting_source(&p->settings, "matmul_dtype", p->src);
+    if (capability && capability < FP8_CAPABILITY)
+        fail(at,
+             "matmul_dtype = \"fp8\": %s (compute capability %d.%d) has no products in fp8, which begin with %d.%d; "
+             "leave "
+             "it out (--set matmul=plain in shardc's models), or give a --device that has them, as l40s, h100 or b200; "
+             "--target cpu emulates them",
+             d->name, capability / 10, capability % 10, FP8_CAPABILITY / 10, FP8_CAPABILITY % 10);
+    if (d->flops[FP8_E4M3] <= 0)
+        fail(at,
+             "matmul_dtype = \"fp8\": the profile of %s does not say how fast products in fp8 are; add fp8_e4m3 to its "
+             "`flops`, in FLOP/s, make it again with shardc calibrate, or leave matmul_dtype out",
+             d->name);
 }

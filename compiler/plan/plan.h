@@ -136,6 +136,7 @@ typedef struct {
     double time_off;         /* a step may be off by this share of it; 0: not known */
     Estimate *estimates;     /* the longest first */
     int nestimates;
+    const char *fp8;       /* products in fp8: how many, where their times come from, the peak; NULL: there are none */
     const char *attention; /* CUDA: the kernels that compute it, "cuDNN (64 events)"; NULL: there is none */
     int document_length;   /* tokens that documents in attention are assumed to have; 0: no attention has documents */
     bool whole_documents;  /* it is that of a row, since nobody said how long they are */

@@ -276,6 +276,7 @@ static void read_head(Reader *r, Plan *p, const cJSON *o) {
     x = list(r, prediction, "estimates", &p->nestimates);
     p->estimates = NEW_ARRAY(r->a, Estimate, p->nestimates + 1);
     EACH(r, "estimates", i, p->nestimates, x) read_fields(r, x, IN_ESTIMATE, &p->estimates[i]);
+    if (optional(r, prediction, "fp8")) p->fp8 = text(r, prediction, "fp8");
     if (optional(r, prediction, "attention")) p->attention = text(r, prediction, "attention");
     const cJSON *documents = optional(r, prediction, "documents");
     enter(r, "documents", -1);

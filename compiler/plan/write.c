@@ -132,6 +132,7 @@ static void put_prediction(Json *j, const Plan *p) {
     json_open(j, "estimates", '[');
     for (int i = 0; i < p->nestimates; i++) put_object(j, NULL, IN_ESTIMATE, &p->estimates[i]);
     json_close(j, ']');
+    if (p->fp8) json_str(j, "fp8", p->fp8);
     if (p->attention) json_str(j, "attention", p->attention);
     if (p->document_length) {
         json_open(j, "documents", '{');

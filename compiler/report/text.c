@@ -104,6 +104,7 @@ static void estimate_lines(FILE *f, const Plan *p, double step_us) {
     }
     if (rest > 0) fprintf(f, " · %d others %s", p->nestimates - shown, figure_time(a, rest));
     if (shown) fputc('\n', f);
+    if (p->fp8) fprintf(f, "  products in fp8: %s\n", p->fp8);
     if (p->attention) fprintf(f, "  attention by %s\n", p->attention);
     if (p->document_length)
         fprintf(f, "  documents of %s tokens each%s\n", figure_grouped(a, p->document_length),

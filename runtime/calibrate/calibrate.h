@@ -68,13 +68,25 @@ typedef struct { /* with memory; not to be moved: task has the address of args *
 } sc_placed_task;
 
 sc_kernel *sc_kernel_named(const char *op); /* NULL: none of the library */
-/* A contiguous copy of n bf16; a product of contiguous matrices, of which a and b may be given turned. */
+/* A contiguous copy of n bf16. */
 void sc_copy_task(sc_measured_task *m, int64_t n);
-void sc_product_task(sc_measured_task *m, int in, int out, int trans_a, int trans_b, int64_t rows, int64_t columns,
-                     int64_t depth);
+typedef struct { /* dtypes; whether a and b are given turned; Cost.variant of compiler/ir/rules_matrix.c */
+    int a, b, y, trans_a, trans_b;
+    const char *variant;
+} sc_product;
+/* A product of contiguous matrices; those of 8 bits have scales. */
+void sc_product_task(sc_measured_task *m, const sc_product *p, int64_t rows, int64_t columns, int64_t depth);
+/* The largest magnitude of a contiguous matrix in bf16; the matrix in 8 bits, `dtype`, as it lies, turned, or both. */
+void sc_absmax_task(sc_measured_task *m, int64_t rows, int64_t columns);
+void sc_quantize_task(sc_measured_task *m, int dtype, bool turn, bool both, int64_t rows, int64_t columns);
 /* Operands in the pool, filled; false: they do not fit. Called again for more copies, so that caches do not help. */
 bool sc_place(sc_gpu *g, const sc_measured_task *m, sc_placed_task *to);
 void sc_pool_clear(sc_gpu *g);
+enum { SC_COPIES = 4 };
+/* As many copies of the operands, at most SC_COPIES, as drive each other out of the L2: how many they are. */
+int sc_place_copies(sc_gpu *g, const sc_measured_task *m, sc_placed_task *tasks);
+/* Prints "kernel matmul|..." of a product of these sizes; its FLOP/s, 0 where it does not fit. */
+double sc_time_product(sc_gpu *g, FILE *out, const sc_product *p, int64_t rows, int64_t columns, int64_t depth);
 
 /* Microseconds of one call among many of the same in a graph. `more`: further tasks to take turns with. */
 double sc_time(sc_gpu *g, sc_kernel *k, const sc_placed_task *tasks, int n);
@@ -101,6 +113,7 @@ int sc_table_run(const sc_wish *w, FILE *out);            /* a table as algorith
 
 /* ── the other stages; each returns an exit status ───────────────────────────────────────────────────────────────── */
 int sc_device_run(const sc_wish *w, FILE *out);      /* sweeps.c: "device ...", "value ...", "kernel copy..." */
+int sc_fp8_run(const sc_wish *w, FILE *out);         /* fp8.c: "kernel ...", "sustained ...", "value ..." */
 int sc_collectives_run(const sc_wish *w, FILE *out); /* collectives.c: "collective all_gather|2|bytes|us" */
 int sc_footprint_run(const sc_wish *w, FILE *out);   /* footprint.c: "library context|bytes" */
 int sc_quick_run(const sc_wish *w, FILE *out);       /* sweeps.c: "device ...", "value ..." */

@@ -152,7 +152,7 @@ static void beside(member *m) {
     race r;
     double us[2];
     const size_t whole = 256 << 20;
-    sc_product_task(&described, BF16, BF16, 0, 1, 4096, 14336, 4096);
+    sc_product_task(&described, &(sc_product){.a = BF16, .b = BF16, .y = BF16, .trans_b = 1}, 4096, 14336, 4096);
     if (m->bytes < whole * 2 || !sc_place(&m->g, &described, &x)) return;
     SC_CUDA(cudaStreamCreateWithFlags(&r.stream, cudaStreamNonBlocking));
     for (int k = 0; k < 2; k++) {

@@ -9,30 +9,36 @@
 #include <string.h>
 
 enum { NOISE = 1 << 20, MOST_CALLS = 400 };
+#define LARGEST 4.2f /* that noise can be */
 
-/* About normal, of small size: what products of random bits cost in power is what they cost in a step. */
+/* About normal, of small size, in 8 bits as `quantize` makes it: what products of random bits cost in power is what
+ * they cost in a step. */
 static void make_noise(sc_gpu *g) {
-    static const int floats[] = {FP32, BF16, FP16};
+    static const int floats[] = {FP32, BF16, FP16, FP8_E4M3, FP8_E5M2};
     uint64_t state = 88172645463325252u;
     float *x = malloc(NOISE * sizeof *x);
-    uint16_t *half = malloc(NOISE * sizeof *half);
+    void *narrow = malloc(NOISE * sizeof(uint16_t));
     for (int i = 0; i < NOISE; i++) {
         double sum = 0;
         for (int k = 0; k < 6; k++) {
             state ^= state << 13, state ^= state >> 7, state ^= state << 17;
             sum += (double)(int64_t)state / 9223372036854775808.0;
         }
-        x[i] = (float)(sum * 0.7);
+        x[i] = (float)(sum * LARGEST / 6);
     }
-    for (int k = 0; k < 3; k++) {
+    for (size_t k = 0; k < sizeof floats / sizeof *floats; k++) {
         int d = floats[k];
-        for (int i = 0; i < NOISE && d != FP32; i++) half[i] = d == BF16 ? sc_to_bf16(x[i]) : sc_to_fp16(x[i]);
+        for (int i = 0; i < NOISE; i++) {
+            if (d == BF16) ((uint16_t *)narrow)[i] = sc_to_bf16(x[i]);
+            if (d == FP16) ((uint16_t *)narrow)[i] = sc_to_fp16(x[i]);
+            if (d == FP8_E4M3) ((sc_fp8_e4m3_t *)narrow)[i] = sc_to_fp8_e4m3(x[i] * (448 / LARGEST));
+            if (d == FP8_E5M2) ((sc_fp8_e5m2_t *)narrow)[i] = sc_to_fp8_e5m2(x[i] * (57344 / LARGEST));
+        }
         SC_CUDA(cudaMalloc(&g->noise[d], NOISE * (size_t)sc_size(d)));
-        SC_CUDA(cudaMemcpy(g->noise[d], d == FP32 ? (void *)x : (void *)half, NOISE * (size_t)sc_size(d),
-                           cudaMemcpyHostToDevice));
+        SC_CUDA(cudaMemcpy(g->noise[d], d == FP32 ? x : narrow, NOISE * (size_t)sc_size(d), cudaMemcpyHostToDevice));
     }
     free(x);
-    free(half);
+    free(narrow);
 }
 
 sc_record sc_record_of_a_step(void) {
@@ -122,6 +128,10 @@ static void fill_integers(sc_gpu *g, const sc_tensor *t, size_t bytes, int64_t l
     free(host);
 }
 
+static sc_tensor scalar(void) {
+    return (sc_tensor){.there = 1, .dtype = FP32};
+}
+
 static sc_tensor contiguous(int dtype, int64_t rows, int64_t columns) {
     return (sc_tensor){
         .there = 1, .dtype = (uint8_t)dtype, .dims = 2, .shape = {rows, columns}, .stride = {columns, 1}};
@@ -134,15 +144,38 @@ void sc_copy_task(sc_measured_task *m, int64_t n) {
     memcpy(&m->args, &k, sizeof k);
 }
 
-void sc_product_task(sc_measured_task *m, int in, int out, int trans_a, int trans_b, int64_t rows, int64_t columns,
-                     int64_t depth) {
-    sc_matmul_args k = {.y = contiguous(out, rows, columns),
-                        .a = trans_a ? contiguous(in, depth, rows) : contiguous(in, rows, depth),
-                        .b = trans_b ? contiguous(in, columns, depth) : contiguous(in, depth, columns),
+void sc_product_task(sc_measured_task *m, const sc_product *p, int64_t rows, int64_t columns, int64_t depth) {
+    sc_matmul_args k = {.y = contiguous(p->y, rows, columns),
+                        .a = p->trans_a ? contiguous(p->a, depth, rows) : contiguous(p->a, rows, depth),
+                        .b = p->trans_b ? contiguous(p->b, columns, depth) : contiguous(p->b, depth, columns),
                         .work = {.there = 1, .dtype = BOOL, .dims = 1, .shape = {32 << 20}, .stride = {1}},
-                        .trans_a = trans_a,
-                        .trans_b = trans_b};
-    *m = (sc_measured_task){.slots = SC_SLOTS_matmul, .flops = 2.0 * (double)rows * (double)columns * (double)depth};
+                        .trans_a = p->trans_a,
+                        .trans_b = p->trans_b};
+    double bytes = (double)sc_size(p->a) * (double)(rows * depth) + (double)sc_size(p->b) * (double)(depth * columns) +
+                   (double)sc_size(p->y) * (double)(rows * columns);
+    if (sc_size(p->a) == 1) k.scale_a = k.scale_b = scalar();
+    *m = (sc_measured_task){
+        .slots = SC_SLOTS_matmul, .flops = 2.0 * (double)rows * (double)columns * (double)depth, .bytes = bytes};
+    memcpy(&m->args, &k, sizeof k);
+}
+
+void sc_absmax_task(sc_measured_task *m, int64_t rows, int64_t columns) {
+    sc_absmax_args k = {.y = scalar(), .x = contiguous(BF16, rows, columns)};
+    *m = (sc_measured_task){.op = "absmax", .slots = SC_SLOTS_absmax, .bytes = 2.0 * (double)(rows * columns)};
+    memcpy(&m->args, &k, sizeof k);
+}
+
+void sc_quantize_task(sc_measured_task *m, int dtype, bool turn, bool both, int64_t rows, int64_t columns) {
+    sc_quantize_args k = {.y = turn ? contiguous(dtype, columns, rows) : contiguous(dtype, rows, columns),
+                          .scale = scalar(),
+                          .x = contiguous(BF16, rows, columns),
+                          .amax = scalar(),
+                          .turn = turn,
+                          .both = both};
+    if (both) k.turned = contiguous(dtype, columns, rows);
+    *m = (sc_measured_task){
+        .op = "quantize", .slots = SC_SLOTS_quantize, .bytes = (both ? 4.0 : 3.0) * (double)(rows * columns)};
+    snprintf(m->variant, sizeof m->variant, "%s", both ? "both" : turn ? "turn" : "");
     memcpy(&m->args, &k, sizeof k);
 }
 
@@ -157,7 +190,7 @@ bool sc_place(sc_gpu *g, const sc_measured_task *m, sc_placed_task *to) {
         g->used = at + bytes;
         if (t->dtype == INT32 || t->dtype == INT64)
             fill_integers(g, t, bytes, m->limit[k]);
-        else if (t->dtype <= FP16)
+        else if (g->noise[t->dtype])
             fill_floats(g, t, bytes);
         else
             SC_CUDA(cudaMemsetAsync(t->p, 0, bytes, g->stream));
@@ -176,6 +209,15 @@ bool sc_place(sc_gpu *g, const sc_measured_task *m, sc_placed_task *to) {
 void sc_pool_clear(sc_gpu *g) {
     SC_CUDA(cudaStreamSynchronize(g->stream));
     g->used = g->reserved;
+}
+
+int sc_place_copies(sc_gpu *g, const sc_measured_task *m, sc_placed_task *tasks) {
+    int n = 0;
+    sc_pool_clear(g);
+    while (n < SC_COPIES && (n == 0 || (double)(g->used - g->reserved) < 3 * (double)g->cuda.l2_bytes) &&
+           sc_place(g, m, &tasks[n]))
+        n++;
+    return n;
 }
 
 /* ── time ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -236,7 +278,7 @@ void sc_warm(sc_gpu *g) {
     const size_t some = (size_t)400 << 20;
     cudaGraph_t graph;
     char *copied;
-    sc_product_task(&m, BF16, BF16, 0, 1, 8192, 8192, 4096);
+    sc_product_task(&m, &(sc_product){.a = BF16, .b = BF16, .y = BF16, .trans_b = 1}, 8192, 8192, 4096);
     if (!sc_place(g, &m, &product)) return;
     copied = g->pool + g->used;
     if (g->used + 2 * some > g->pool_bytes) return;
@@ -284,4 +326,18 @@ double sc_time(sc_gpu *g, sc_kernel *k, const sc_placed_task *tasks, int n) {
     double us = sc_time_graph(g, graph, calls);
     SC_CUDA(cudaGraphDestroy(graph));
     return us;
+}
+
+double sc_time_product(sc_gpu *g, FILE *out, const sc_product *p, int64_t rows, int64_t columns, int64_t depth) {
+    static sc_measured_task m;
+    sc_placed_task tasks[SC_COPIES];
+    sc_product_task(&m, p, rows, columns, depth);
+    int n = sc_place_copies(g, &m, tasks);
+    if (!n) return 0;
+    g->hot = true;
+    double us = sc_time(g, sc_k_matmul, tasks, n);
+    g->hot = false;
+    fprintf(out, "kernel matmul|%s|%lld,%lld,%lld,1|%.0f|%.0f|%.2f|%.0f\n", p->variant, (long long)rows,
+            (long long)columns, (long long)depth, m.flops, m.bytes, us, g->mhz);
+    return m.flops / us * 1e6;
 }

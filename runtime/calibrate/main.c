@@ -143,12 +143,12 @@ typedef struct {
 } arguments;
 
 static void check_stages(const char *list, struct argp_state *state) {
-    static const char *const stages[] = {"device", "tasks", "collectives", "footprint", "host"};
+    static const char *const stages[] = {"device", "fp8", "tasks", "collectives", "footprint", "host"};
     for (const char *p = list; p; p = strchr(p, ',') ? strchr(p, ',') + 1 : NULL) {
         size_t n = strcspn(p, ",");
         bool known = false;
-        for (int i = 0; i < 5; i++) known |= strlen(stages[i]) == n && !strncmp(p, stages[i], n);
-        if (!known) argp_error(state, "--only %s: give some of device,tasks,collectives,footprint,host", list);
+        for (int i = 0; i < 6; i++) known |= strlen(stages[i]) == n && !strncmp(p, stages[i], n);
+        if (!known) argp_error(state, "--only %s: give some of device,fp8,tasks,collectives,footprint,host", list);
     }
 }
 
@@ -195,7 +195,7 @@ int main(int argc, char **argv) {
         {"tasks", KEY_TASKS, "FILE", 0, "Kernels to time and to find algorithms for: `shardc calibrate MODEL.lua`", 0},
         {"world", KEY_WORLD, "N", 0, "Most GPUs to measure together; 1 unless given", 0},
         {"name", KEY_NAME, "NAME", 0, "The profile's name; `measured` unless given", 0},
-        {"only", KEY_ONLY, "STAGES", 0, "Some of device,tasks,collectives,footprint,host", 0},
+        {"only", KEY_ONLY, "STAGES", 0, "Some of device,fp8,tasks,collectives,footprint,host", 0},
         {"raw", KEY_RAW, "FILE", 0, "The measurements too, a line each", 0},
         {"from", KEY_FROM, "FILE", 0, "Measure nothing, take an earlier run's --raw; may be repeated", 0},
         {"quick", KEY_QUICK, 0, 0,
@@ -222,6 +222,7 @@ int main(int argc, char **argv) {
     if (a.w.quick && !a.from.n) run(&l, &a.w, "clocks, memory, host", sc_quick_run);
     if (wanted(&a, "footprint")) run(&l, &a.w, "footprints", sc_footprint_run);
     if (wanted(&a, "device")) run(&l, &a.w, "device", sc_device_run);
+    if (wanted(&a, "fp8")) run(&l, &a.w, "products in fp8", sc_fp8_run);
     if (wanted(&a, "host")) run(&l, &a.w, "host memory", sc_host_stage);
     if (a.w.tasks && wanted(&a, "tasks")) run(&l, &a.w, "kernels", sc_tasks_run);
     if (a.w.world > 1 && wanted(&a, "collectives")) run(&l, &a.w, "collectives", sc_collectives_run);

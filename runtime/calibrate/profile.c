@@ -100,18 +100,18 @@ static void make_monotonic(measured *m) {
  */
 static const struct {
     const char *gpu;
-    double bf16, fp32;
+    double bf16, fp8, fp32; /* dense, sums in fp32; fp8: 0 where there is none */
 } data_sheet[] = {
-    {"B200", 2250e12, 75e12},  {"H200", 989e12, 67e12},   {"H100", 989e12, 67e12},
-    {"A100", 312e12, 19.5e12}, {"L40S", 362e12, 91.6e12}, {"RTX 4090", 165.2e12, 82.6e12},
+    {"B200", 2250e12, 4500e12, 75e12}, {"H200", 989e12, 1979e12, 67e12},  {"H100", 989e12, 1979e12, 67e12},
+    {"A100", 312e12, 0, 19.5e12},      {"L40S", 362e12, 733e12, 91.6e12}, {"RTX 4090", 165.2e12, 330.3e12, 82.6e12},
 };
 
 static void put_flops(FILE *f, const measured *m, const char *gpu, bool quick) {
     double best = value(m, "flops.bf16", 0), exact = value(m, "flops.fp32", best / 10);
-    double bf16 = best, fp32 = exact;
+    double bf16 = best, fp8 = value(m, "flops.fp8", 0), fp32 = exact;
     for (size_t i = 0; i < sizeof data_sheet / sizeof *data_sheet; i++)
         if (strstr(gpu, data_sheet[i].gpu)) {
-            bf16 = data_sheet[i].bf16, fp32 = data_sheet[i].fp32;
+            bf16 = data_sheet[i].bf16, fp8 = data_sheet[i].fp8, fp32 = data_sheet[i].fp32;
             break;
         }
     if (bf16 <= 0 && quick) {
@@ -120,8 +120,10 @@ static void put_flops(FILE *f, const measured *m, const char *gpu, bool quick) {
         exit(1);
     }
     if (bf16 <= 0) return;
-    fprintf(f, "  flops = { bf16 = %g, fp16 = %g, fp32 = %g, fp64 = %g }, -- %s\n", bf16, bf16, fp32, fp32 / 2,
-            bf16 > best ? "data sheet, dense" : "best product measured");
+    fprintf(f, "  flops = { bf16 = %g, fp16 = %g, ", bf16, bf16);
+    if (fp8 > 0) fprintf(f, "fp8_e4m3 = %g, fp8_e5m2 = %g, ", fp8, fp8);
+    fprintf(f, "fp32 = %g, fp64 = %g },\n  flops_source = \"%s\",\n", fp32, fp32 / 2,
+            bf16 > best ? "NVIDIA's data sheet, dense" : "best product measured");
     if (!quick)
         fprintf(f, "  matmul_efficiency = %.3f, -- best bf16 product measured, %.0f TFLOP/s\n", best / bf16,
                 best / 1e12);

@@ -49,41 +49,17 @@ static void functions(sc_gpu *g, FILE *out) {
 
 /* ── products ────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-typedef struct {
-    int in, out, ta, tb;
-    const char *variant;
-} product;
-
-static double time_product(sc_gpu *g, FILE *out, const product *p, int64_t rows, int64_t columns, int64_t depth) {
-    static sc_measured_task m;
-    sc_placed_task tasks[4];
-    int n = 0;
-    sc_pool_clear(g);
-    sc_product_task(&m, p->in, p->out, p->ta, p->tb, rows, columns, depth);
-    while (n < 4 && (!n || (double)(g->used - g->reserved) < 3 * (double)g->cuda.l2_bytes) &&
-           sc_place(g, &m, &tasks[n]))
-        n++;
-    if (!n) return 0;
-    g->hot = true;
-    double us = sc_time(g, sc_k_matmul, tasks, n);
-    g->hot = false;
-    double bytes = (double)(p->in == FP32 ? 4 : 2) * (double)(rows * depth + depth * columns) +
-                   (double)(p->out == FP32 ? 4 : 2) * (double)(rows * columns);
-    fprintf(out, "kernel matmul|%s|%lld,%lld,%lld,1|%.0f|%.0f|%.2f\n", p->variant, (long long)rows, (long long)columns,
-            (long long)depth, m.flops, bytes, us);
-    return m.flops / us * 1e6;
-}
-
 /* Classes of sizes: tokens by widths, widths by tokens. */
 static void products(sc_gpu *g, FILE *out) {
-    static const product forward[] = {{BF16, BF16, 0, 0, "bf16 nn"},
-                                      {BF16, BF16, 0, 1, "bf16 nt"},
-                                      {FP16, FP16, 0, 1, "fp16 nt"},
-                                      {FP16, FP16, 0, 0, "fp16 nn"}};
-    static const product weights[] = {
-        {BF16, FP32, 1, 0, "bf16>fp32 tn"}, {BF16, BF16, 1, 0, "bf16 tn"}, {FP16, FP32, 1, 0, "fp16>fp32 tn"}};
-    static const product exact[] = {
-        {FP32, FP32, 0, 0, "fp32 nn"}, {FP32, FP32, 0, 1, "fp32 nt"}, {FP32, FP32, 1, 0, "fp32 tn"}};
+    static const sc_product forward[] = {{BF16, BF16, BF16, 0, 0, "bf16 nn"},
+                                         {BF16, BF16, BF16, 0, 1, "bf16 nt"},
+                                         {FP16, FP16, FP16, 0, 1, "fp16 nt"},
+                                         {FP16, FP16, FP16, 0, 0, "fp16 nn"}};
+    static const sc_product weights[] = {{BF16, BF16, FP32, 1, 0, "bf16>fp32 tn"},
+                                         {BF16, BF16, BF16, 1, 0, "bf16 tn"},
+                                         {FP16, FP16, FP32, 1, 0, "fp16>fp32 tn"}};
+    static const sc_product exact[] = {
+        {FP32, FP32, FP32, 0, 0, "fp32 nn"}, {FP32, FP32, FP32, 0, 1, "fp32 nt"}, {FP32, FP32, FP32, 1, 0, "fp32 tn"}};
     static const int64_t tokens[] = {128, 1024, 8192, 65536}, widths[] = {512, 2048, 8192};
     double peak = 0;
     for (int i = 0; i < 4; i++)
@@ -91,21 +67,22 @@ static void products(sc_gpu *g, FILE *out) {
             for (int n = 0; n < 3; n++)
                 for (int k = 0; k < 3; k++) {
                     if (i > 1 && (n == 1 || k == 1)) continue;
-                    double x = time_product(g, out, &forward[i], tokens[t], widths[n], widths[k]);
+                    double x = sc_time_product(g, out, &forward[i], tokens[t], widths[n], widths[k]);
                     if (i < 2 && x > peak) peak = x;
                 }
     for (int i = 0; i < 3; i++)
         for (int t = 1; t < 4; t++)
             for (int n = 0; n < 3; n++)
                 for (int k = 0; k < 3; k++)
-                    if (i < 2 || (n != 1 && k != 1)) time_product(g, out, &weights[i], widths[n], widths[k], tokens[t]);
+                    if (i < 2 || (n != 1 && k != 1))
+                        sc_time_product(g, out, &weights[i], widths[n], widths[k], tokens[t]);
     fprintf(out, "value flops.bf16|%.4g\n", peak);
     peak = 0;
     for (int i = 0; i < 3; i++)
         for (int t = 0; t < 3; t++)
             for (int n = 0; n < 3; n += 2) {
                 int64_t rows = i == 2 ? widths[n] : tokens[t], depth = i == 2 ? tokens[t] : widths[n];
-                double x = time_product(g, out, &exact[i], rows, widths[n / 2 + 1] / 2, depth);
+                double x = sc_time_product(g, out, &exact[i], rows, widths[n / 2 + 1] / 2, depth);
                 if (x > peak) peak = x;
             }
     fprintf(out, "value flops.fp32|%.4g\n", peak);

@@ -193,18 +193,6 @@ static int over_file(const char *path, sc_gpu *g, FILE *out, void (*each)(sc_gpu
 
 /* ── kernels ─────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-enum { COPIES = 4 };
-
-/* As many copies of the operands as drive each other out of the L2. */
-static int place_copies(sc_gpu *g, const sc_measured_task *m, sc_placed_task *tasks) {
-    int n = 0;
-    sc_pool_clear(g);
-    while (n < COPIES && (n == 0 || (double)(g->used - g->reserved) < 3 * (double)g->cuda.l2_bytes) &&
-           sc_place(g, m, &tasks[n]))
-        n++;
-    return n;
-}
-
 /* The kernel that attention's variant names: on a GPU of compute capability 9.0 too those for any GPU, and cuDNN's, of
  * which the backward wants any order. */
 static double time_variant(sc_gpu *g, const sc_measured_task *m, const sc_placed_task *tasks, int n) {
@@ -219,8 +207,8 @@ static double time_variant(sc_gpu *g, const sc_measured_task *m, const sc_placed
 }
 
 static void time_one(sc_gpu *g, sc_measured_task *m, FILE *out) {
-    sc_placed_task tasks[COPIES];
-    int n = place_copies(g, m, tasks);
+    sc_placed_task tasks[SC_COPIES];
+    int n = sc_place_copies(g, m, tasks);
     if (!n) {
         fprintf(stderr, "sc_calibrate: %s %s does not fit into the GPU: left out\n", m->op, m->key);
         return;
@@ -256,11 +244,11 @@ static double time_choice(sc_gpu *g, sc_matmul_choice *c, const sc_placed_task *
 /* The fastest of the heuristic's first ones, if it is worth an entry: more than 2 % faster than the first. */
 static void choose_one(sc_gpu *g, sc_measured_task *m, FILE *out) {
     sc_matmul_choice c[CANDIDATES];
-    sc_placed_task tasks[COPIES];
+    sc_placed_task tasks[SC_COPIES];
     double first = 0, best = 0;
     int at = 0, n;
     if (strcmp(m->op, "matmul") || m->flops < 1e9) return;
-    if (!(n = place_copies(g, m, tasks))) return;
+    if (!(n = sc_place_copies(g, m, tasks))) return;
     int found = sc_matmul_candidates(&tasks->task, c, CANDIDATES);
     for (int i = 0; i < found; i++) {
         double us = time_choice(g, &c[i], tasks, n);

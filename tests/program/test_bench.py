@@ -91,6 +91,57 @@ def test_attention_is_listed_and_merged_by_its_kernel():
     check(20 <= us["attention"] <= us["attention_grad"] < 30 and not [e for e in plan["prediction"]["estimates"] if e["op"].startswith("attention")], "%s, %s" % (us, plan["prediction"]["estimates"]))
 
 
+def test_fp8_is_listed_and_merged_by_another_gpu():
+    """Products in fp8, absmax and quantize of a workload are listed; what one H200 took stands in the H100's profile as the H100's bandwidth makes
+    of it, and then nothing of them is estimated."""
+    folder, times, name = scratch("fp8-times"), [sys.executable, os.path.join(ROOT, "bench", "times.py")], "gpt2-124m-1x16x1024-fp8"
+    profile, tasks, raw = (os.path.join(folder, n) for n in ("mine.lua", "tasks", "raw"))
+    h200 = os.path.join(ROOT, "compiler", "devices", "h200.lua")
+    with open(profile, "w") as f:
+        with open(os.path.join(ROOT, "compiler", "devices", "h100.lua")) as h100:
+            f.write(re.sub("  fp8_source = .*\n", "", h100.read().split("  kernels = {")[0]) + "  kernels = { -- points\n  },\n}\n")
+    must([*times, "tasks", name, "--only", "fp8|absmax|quantize", "-o", tasks])
+    with open(tasks) as f:
+        found = [line.split("|") for line in f]
+    kinds = {"%s %s" % (p[0], p[1]) for p in found}
+    check({"absmax ", "quantize ", "quantize turn", "quantize both", "matmul fp8_e4m3>bf16 nt", "matmul fp8_e5m2*fp8_e4m3>bf16 nt", "matmul fp8_e4m3*fp8_e5m2>fp32 nt"} <= kinds, "kinds %s" % kinds)
+    check(not [k for k in kinds if not re.search("fp8|absmax|quantize", k)], "kinds %s" % kinds)
+    took = {p[0] + p[1] + p[2] + p[4]: (float(p[3]) / 1e15 + float(p[4]) / 4e12) * 1e6 + 10 for p in found}  # at the highest clock
+    with open(raw, "w") as f:
+        f.writelines("kernel %s|%s|%s|%s|%s|%.2f|1980\n" % (*p[:5], took[p[0] + p[1] + p[2] + p[4]]) for p in found)
+        # Products that follow themselves: (700 - 204) W are what their FLOPs draw, of which a GPU's take 1.1 times the profile's, and their bytes.
+        for variant, size, pj, mhz in (("bf16 nt", 3 << 27, 0.897, 1400), ("fp8_e4m3>bf16 nt", 1 << 28, 0.6, 1300), ("fp8_e5m2*fp8_e4m3>bf16 nt", 1 << 28, 0.55, 1350)):
+            drawn = 1.1e-12 * pj * 2 * 8192**3 * (mhz / 1980) ** 0.9 + 108e-12 * 3.01 / 4.137 * size
+            f.write("sustained %s|%d|%d|%.2f|%d\n" % (variant, 2 * 8192**3, size, drawn / 496 * 1e6, mhz))
+    for _ in range(2):
+        must([*times, "merge", profile, raw, "--only", "fp8|absmax|quantize", "--measured-on", h200, "--fp8-source", "measured on some H200"])
+    with open(profile) as f:
+        text = f.read()
+    check("flop = { bf16 = 0.897e-12, fp16 = 0.897e-12, fp8_e4m3 = 0.600e-12, fp8_e5m2 = 0.550e-12, fp32 = 8.55e-12 },\n" in text, text[:3000])
+    check(text.count("fp8_source") == 1 and text.count("quantize = {") == 1 and text.count("absmax = {") == 1, text[:3000])
+    w = workloads.workload(name)
+    model = [os.path.join(ROOT, "models", w.shape.file), *w.settings(), "--device", profile]
+    plan = json.loads(shardc("inspect", *model, "--format", "json"))
+    p = plan["prediction"]
+    check(not [e for e in p["estimates"] if re.search("fp8|absmax|quantize", e["op"] + e["variant"])], "estimates %s" % p["estimates"])
+    check(re.match(r"\d+ events, by kernels measured on some H200; the peak is 1979 TFLOP/s \(NVIDIA's", p["fp8"]), p["fp8"])
+    bandwidth, curves = {"h100": 3.01e12, "h200": 4.137e12}, 0
+    listed = {e: t for t in found for e in t[9].split()}
+    for e in (e for p in plan["programs"] if p["name"] == "micro" for e in p["events"]):
+        t = listed.get("micro:" + e["id"])
+        if not t or t[2] or float(t[4]) < 80 << 20:  # products also slow down as the clock falls
+            continue
+        here = 1.04 + (took[t[0] + t[1] + t[4]] - 1.04) * bandwidth["h200"] / bandwidth["h100"]
+        check(abs(e["duration_us"] / here - 1) < 0.05, "%s %s of %s B: %.2f us, not %.2f" % (*t[:2], t[4], e["duration_us"], here))
+        curves += 1
+    check(curves > 20, "%d kernels were compared" % curves)
+    for variant, sizes, us in re.findall(r'\{ "(fp8[^"]*)", ([\d, ]+), ([\d.]+) \}', text):
+        flops, size, *key = map(int, sizes.split(", "))
+        line = {g: max(flops / 1979e12, size / bandwidth[g]) * 1e6 + 6 for g in bandwidth}
+        here = took["matmul" + variant + ",".join(map(str, key)) + str(size)] * line["h100"] / line["h200"]
+        check(abs(float(us) / here - 1) < 1e-3, "%s %s: %s us, not %.2f" % (variant, key, us, here))
+
+
 def test_the_trace_counts_overlap_and_gaps():
     """Two launches of a graph: 100 us of compute, communication from 60 to 160 us, nothing from 160 to 170, compute to 180."""
     path = os.path.join(scratch("trace"), "trace.1")

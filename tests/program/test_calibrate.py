@@ -3,6 +3,7 @@ sc_calibrate itself, where it is built, from measurements to a profile that shar
 
 Relies on: harness.py. Relied on by: run.py."""
 import os
+import re
 
 from harness import BUILD, ROOT, SHARDC, build, check, command, corpus, must, scratch, shardc
 
@@ -29,6 +30,7 @@ value total_bytes|150109880320
 value memory_bandwidth|4.1e12
 value flops.bf16|7.9e14
 value flops.fp32|5.4e13
+value flops.fp8|1.4e15
 value host_bandwidth|5.5e10
 value launch_us|0.9
 kernel fused|||0|4096|1.5
@@ -38,6 +40,9 @@ kernel gelu_tanh|||0|805306368|446
 kernel layer_norm|||402653184|201853952|51.7
 kernel matmul|bf16 nn|65536,2304,768,1|232079228928|406196736|320.1
 kernel matmul|bf16 nn|65536,2304,768,1|232079228928|406196736|330.1
+kernel matmul|fp8_e4m3>bf16 nt|65536,2304,768,1|232079228928|354090000|190.1|1650
+kernel quantize|||0|150994944|40.5|1980
+kernel quantize|both||0|201326592|55.5|1980
 kernel attention_grad|bf16 causal|64,12,12,1024,1024,64|257698037760|808452096|1020
 collective all_gather|4|1000000|20
 collective all_gather|4|100000000|330
@@ -132,12 +137,15 @@ def test_measurements_become_a_profile():
     must([program, "--from", raw, "--name", "mine", "-o", profile])
     text = open(profile).read()
     for part in ('name = "mine"', 'arch = "sm_90"', "ranks_per_node = 4", '"4 ranks", 100000000, 330.00', "{ 526336, 1.45 }",
-                 "2304, 768, 1, 325.10", "attention_grad = {", "all_gather = { kernels = 0.020, itself = 0.650 }",
+                 "2304, 768, 1, 325.10", '{ "fp8_e4m3>bf16 nt", 2.32079e+11, 3.5409e+08, 65536, 2304, 768, 1, 190.10 }', '{ "both", 201326592, 55.50 }',
+                 "fp8_e4m3 = 1.979e+15, fp8_e5m2 = 1.979e+15", """flops_source = "NVIDIA's data sheet, dense",""", "attention_grad = {", "all_gather = { kernels = 0.020, itself = 0.650 }",
                  "host_optimizer_bandwidth = 2.5e+10,", "host_reads = 1.7e+11, host_writes = 1.3e+11, host_both = 2e+11, -- 4 GPUs at once",
                  'name = "NCCL", ranks = 4, further_gathers = 58 * 2^20, further_sums = 137 * 2^20, bytes = 388 * 2^20'):
         check(part in text, "no %s in\n%s" % (part, text))
     report = shardc("predict", GPT2, "--set", "precision=bf16", "--world", "4", "--device", profile)
     check(report.startswith("fits mine"), report)
+    report = shardc("predict", GPT2, "--set", "precision=bf16", "--set", "matmul=fp8", "--device", profile)
+    check(re.search(r"products in fp8: \d+ events, by measured kernels; \d+ of them by flops and bytes, at 0\.80 of 1979 TFLOP/s \(NVIDIA's data sheet, dense\)", report), report)
     open(raw, "w").write(QUICK)
     must([program, "--quick", "--from", raw, "--name", "quick", "-o", profile])
     text = open(profile).read()
@@ -154,7 +162,7 @@ def test_measurements_become_a_profile():
     tasks, kept = os.path.join(folder, "tasks"), os.path.join(folder, "kept")
     for path in tasks, kept:
         open(path, "w").write("as it was\n")
-    for args, code, says in ((["--only", "device,matmul"], 2, "--only device,matmul: give some of device,tasks,collectives,footprint,host"),
+    for args, code, says in ((["--only", "device,matmul"], 2, "--only device,matmul: give some of device,fp8,tasks,collectives,footprint,host"),
                              (["--table", "t"], 2, "--table t: algorithms are found for the kernels of --tasks FILE"),
                              (["--tasks", "/nowhere/list"], 1, "cannot read /nowhere/list: No such file or directory; `shardc calibrate MODEL.lua -o /nowhere/list`"),
                              (["-o", "/nowhere/mine.lua"], 1, "cannot write /nowhere/mine.lua: No such file"),

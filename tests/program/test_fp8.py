@@ -10,7 +10,7 @@ import os
 import re
 import sys
 
-from harness import ROOT, SHARDC, build, check, close, command, corpus, floats, must, planned, read_log, read_safetensors, relative, same_run, scratch, shared, steps, train, write_safetensors
+from harness import ROOT, SHARDC, build, check, close, command, corpus, floats, must, planned, read_log, read_safetensors, relative, same_run, scratch, settings, shared, steps, train, write_safetensors
 
 sys.path.append(os.path.join(ROOT, "tests", "golden"))
 from signs import hash_of, hashed, signed_sum  # noqa: E402
@@ -280,13 +280,72 @@ def test_refused():
     small = dict(SMALL)
     refused(r"gpt2\.lua:\d+: h\.0\.attn\.c_attn: .*fp8.*multiples of 16, and at least 64, and its input has 122; change the batch or the sequence", **dict(small, seq=61))
     refused(r"gpt2\.lua:\d+: matmul_dtype = \"fp8\": no linear .* multiples of 16, and at least 64", **dict(small, dim=40))
-    refused(r"a100 has no products in fp8.*matmul", "--device", "a100", **small)
     text = LINEAR.replace('matmul_dtype = "fp8"', 'matmul_dtype = "fp4"')
     path = os.path.join(scratch("fp8-bad"), "bad.lua")
     open(path, "w").write(text)
     refused(r"bad\.lua:\d+: .*matmul_dtype = \"fp4\"; there are \"fp8\", and \"plain\"", model_file=path)
     open(path, "w").write(LINEAR.replace("recipe = o.recipe", 'recipe = "current"'))
     refused(r"bad\.lua:\d+: .*recipe = \"current\"; there are \"tensor\".* and \"delayed\"", model_file=path)
+
+
+GPUS = sorted(f[:-4] for f in os.listdir(os.path.join(ROOT, "compiler", "devices")) if f.endswith(".lua") and f != "cpu.lua")
+WITHOUT = ["a100"]  # of them, those before compute capability 8.9
+
+
+def profile(name, change):
+    """The file of a profile like one of shardc's; change: of its text."""
+    path = os.path.join(scratch("fp8-profile"), name + ".lua")
+    text = change(open(os.path.join(ROOT, "compiler", "devices", name + ".lua")).read())
+    open(path, "w").write(text)
+    return path
+
+
+def test_gpus_without_fp8_are_refused():
+    """By the line that asks for it, with the remedy; whether the profile or --arch says so; not where the CPU executes the plan."""
+    told = r"gpt2\.lua:\d+: matmul_dtype = \"fp8\": %s \(compute capability 8\.0\) has no products in fp8, which begin with 8\.9; .*--set matmul=plain.*--device"
+    for name in WITHOUT:
+        refused(told % name, "--device", name, **SMALL)
+        must([SHARDC, "predict", os.path.join(ROOT, "models", "gpt2.lua"), "--device", name, "--target", "cpu", *settings(SMALL)])
+        must([SHARDC, "predict", os.path.join(ROOT, "models", "gpt2.lua"), "--device", name, *settings(dict(SMALL, matmul="plain"))])
+        pretends = profile(name, lambda text: text.replace("flops = {", "flops = { fp8_e4m3 = 1e15,"))
+        refused(told % name, "--device", pretends, **SMALL)
+    refused(told % "h200", "--device", "h200", "--arch", "sm_80", **SMALL)
+    silent = profile("h100", lambda text: re.sub(r"fp8_e\dm\d = 1979e12, ", "", text))
+    refused(r"gpt2\.lua:\d+: .*the profile of h100 does not say how fast products in fp8 are; add fp8_e4m3 to its `flops`.*shardc calibrate", "--device", silent, **SMALL)
+
+
+def test_what_gpus_multiply_fp8_by_is_told():
+    """The rate, its source, and what tells the times; the same in a plan.json that was written before."""
+    found = {}
+    for name in [g for g in GPUS if g not in WITHOUT] + ["cpu"]:
+        path = os.path.join(scratch("fp8-told"), "plan.json")
+        args = [os.path.join(ROOT, "models", "gpt2.lua"), "--device", name, *settings(SMALL)]
+        must([SHARDC, "inspect", *args, "--format", "json", "-o", path])
+        said = json.load(open(path))["prediction"]["fp8"]
+        for text in must([SHARDC, "predict", *args]), must([SHARDC, "predict", path]):
+            check("\n  products in fp8: %s\n" % said in text, text)
+        found[name] = said
+    events = {re.match(r"(\d+) events, ", x)[1] for x in found.values()}
+    check(events == {"24"}, "eight linears, three products each: %s" % found)
+    for name, rate, source in (("b200", "4500", "B200"), ("h100", "1979", "H100 SXM"), ("h200", "1979", "H200 SXM"), ("l40s", "733", "L40S"), ("rtx4090", "330.3", "Ada white paper")):
+        check("of %s TFLOP/s (NVIDIA's" % rate in found[name] or "is %s TFLOP/s (NVIDIA's" % rate in found[name], found[name])
+        check(source in found[name] and "dense" in found[name], found[name])
+    check("emulated" in found["cpu"] and "TFLOP" not in found["cpu"], found["cpu"])
+    plain = must([SHARDC, "predict", os.path.join(ROOT, "models", "gpt2.lua"), "--device", "h200", *settings(dict(SMALL, matmul="plain"))])
+    check("fp8" not in plain, plain)
+
+
+def test_a_plan_chooses_no_fp8():
+    """Fewer bytes and, on an H200, less time are no reason: it changes numbers. Asked for, it stays."""
+    model, file = os.path.join(ROOT, "models", "gpt2.lua"), os.path.join(scratch("fp8-plan"), "p.lua")
+    large = dict(size="350m", batch=8, precision="bf16")
+    arena = {m: json.loads(must([SHARDC, "predict", model, "--device", "h200", "--format", "json", *settings(dict(large, matmul=m))]))["prediction"]["arena_bytes"] for m in ("plain", "fp8")}
+    check(arena["fp8"] < arena["plain"], "fp8 takes no less memory: %s" % arena)
+    for matmul in "plain", "fp8":
+        args = [model, "--device", "h200", *settings(dict(large, matmul=matmul))]
+        must([SHARDC, "plan", *args, "--budget", str(arena["fp8"] * 9 // 10), "-o", file])
+        text, p = open(file).read(), json.loads(must([SHARDC, "predict", *args, "--policy", file, "--format", "json"]))["prediction"]
+        check("matmul_dtype" not in text and ("fp8" in p) == (matmul == "fp8"), "%s: %s\n%s" % (matmul, p.get("fp8"), text))
 
 
 def test_routers_stay_wide():

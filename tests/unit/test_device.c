@@ -206,6 +206,42 @@ Test(device, what_was_not_measured_is_a_roofline) {
     arena_free(a);
 }
 
+static Op *narrow_product(Graph *g, Dtype a, Dtype b, Dtype y) {
+    Op *op = product(g, 1024, 1024, 1024);
+    op->matmul.a->dtype = a, op->matmul.b->dtype = b, op->matmul.y->dtype = y;
+    op->matmul.trans_b = true;
+    return op;
+}
+
+/* Of 8 bits into fp16 as into bf16; e4m3 by e5m2 not as e4m3 by e4m3. */
+Test(device, products_in_fp8_are_told_by_both_dtypes) {
+    Arena *a = arena_new();
+    Graph *g = graph_new(a);
+    const Device *d = load(a, "kernels={matmul={{'fp8_e4m3>bf16 nt',2.147483648e9,4194304,1024,1024,1024,1,50}}}");
+    cr_expect_float_eq(time_of(d, narrow_product(g, FP8_E4M3, FP8_E4M3, BF16), 0), 50, 1e-3);
+    cr_expect_float_eq(time_of(d, narrow_product(g, FP8_E4M3, FP8_E4M3, FP16), 0), 50, 1e-3);
+    cr_expect(time_of(d, narrow_product(g, FP8_E4M3, FP8_E5M2, BF16), 0) < 40);
+    cr_expect(time_of(d, narrow_product(g, FP8_E5M2, FP8_E4M3, BF16), 0) < 40);
+    arena_free(a);
+}
+
+Test(device, gpus_with_e4m3_have_e5m2_at_the_same_rate) {
+    Arena *a = arena_new();
+    const char *path = arena_strdup(a, "/tmp/profile-XXXXXX.lua");
+    int fd = mkstemps((char *)path, 4);
+    dprintf(fd, "return { name='some', target='cuda', source='data sheet', like='h100', sheet_bandwidth=1e12,"
+                "flops={bf16=1e14,fp8_e4m3=2e14,fp32=1e13}, power={watts=350}, link_bandwidth=1e11 }");
+    close(fd);
+    const Device *d = device_load(a, path);
+    unlink(path);
+    cr_expect_eq(d->flops[FP8_E5M2], 2e14);
+    cr_expect_eq(device_load(a, "a100")->flops[FP8_E5M2], 0);
+    cr_expect_eq(device_capability("sm_89"), 89);
+    cr_expect_eq(device_capability("sm_100"), 100);
+    cr_expect_eq(device_capability(NULL), 0);
+    arena_free(a);
+}
+
 Test(device, collectives_are_measured_by_the_number_of_ranks_and_run_beside_kernels) {
     Arena *a = arena_new();
     Graph *g = graph_new(a);

@@ -68,6 +68,37 @@ Test(quantize, linears_of_the_unit_that_are_wide_enough) {
     }
 }
 
+/* How many kernels of a phase cost as this variant does. */
+static int costs(const Program *p, Phase phase, const char *variant) {
+    int n = 0;
+    for (int i = 0; i < p->ops.n; i++) {
+        const Op *op = p->ops.at[i];
+        if (op->phase == phase && op_info[op->kind].cost) n += !strcmp(op_info[op->kind].cost(op).variant, variant);
+    }
+    return n;
+}
+
+/* What is measured apart: sums of e4m3 by e5m2 are other kernels' than those of e4m3 alone, and transposes are written
+ * in shorter runs. */
+Test(quantize, variants_name_both_dtypes_and_what_is_turned) {
+    const Program *p = program(lowered(text("", "matmul_dtype = 'fp8', reduce_dtype = 'fp32'"), 1), "micro");
+    cr_expect_eq(costs(p, FORWARD, "fp8_e4m3>bf16 nt"), 3);
+    cr_expect_eq(costs(p, BACKWARD, "fp8_e5m2*fp8_e4m3>fp32 nt"), 3);
+    cr_expect_eq(costs(p, BACKWARD, "fp8_e5m2*fp8_e4m3>bf16 nt") + costs(p, BACKWARD, "fp8_e5m2*fp8_e4m3>bf16 nt add"),
+                 3);
+    cr_expect_eq(costs(p, FORWARD, "both"), 2);
+    cr_expect_eq(costs(p, BACKWARD, "both"), 3);
+    cr_expect_eq(costs(p, BACKWARD, "turn"), 3);
+    p = program(lowered(text("block.down.weight = nn.parameter { 128, 64 }\n"
+                             "block.down.bias = nil\n"
+                             "function block.down:forward(x) return nn.matmul(x, self.weight) end",
+                             "matmul_dtype = 'fp8', reduce_dtype = 'fp32'"),
+                        1),
+                "micro");
+    cr_expect_eq(costs(p, FORWARD, "turn"), 1);
+    cr_expect_eq(costs(p, BACKWARD, "fp8_e4m3*fp8_e5m2>fp32 nt"), 1);
+}
+
 Test(quantize, without_the_option_nothing) {
     const Program *p = program(lowered(text("", "reduce_dtype = 'fp32'"), 1), "micro");
     cr_expect_eq(count(p, OP_quantize, NULL) + count(p, OP_absmax, NULL), 0);
