@@ -2,12 +2,12 @@
  * Relies on: schema/moments8.h, schema/math.h.
  * Relied on by: k_optimizer.c, its CUDA twin; host/resume.c, which converts.
  *
- * T. Dettmers and others: 8-bit optimizers via block-wise quantization, ICLR 2022 (arXiv 2110.02861). A block's scale is
- * its largest magnitude, fp32, and an element is its code's value times that. The values are those of the paper's dynamic
- * tree, as bitsandbytes builds it: 7 decades from 1e-6 up, of which decade i has n = 2^i values (unsigned 2^(i+1)), the
- * middles of n equal parts between a tenth and the whole of it; besides 0 and 1. First moments take the signed code, with
- * each value but 0 and 1 of both signs; second moments, which are never negative, the unsigned one. A code is the value's
- * number in ascending order. */
+ * T. Dettmers and others: 8-bit optimizers via block-wise quantization, ICLR 2022 (arXiv 2110.02861). A block's scale
+ * is its largest magnitude, fp32, and an element is its code's value times that. The values are those of the paper's
+ * dynamic tree, as bitsandbytes builds it: 7 decades from 1e-6 up, of which decade i has n = 2^i values (unsigned
+ * 2^(i+1)), the middles of n equal parts between a tenth and the whole of it; besides 0 and 1. First moments take the
+ * signed code, with each value but 0 and 1 of both signs; second moments, which are never negative, the unsigned one. A
+ * code is the value's number in ascending order. */
 #ifndef SC_MOMENTS8_H
 #define SC_MOMENTS8_H
 
@@ -17,8 +17,8 @@
 
 enum { SC_MOMENTS8_CODES = 256, SC_MOMENTS8_SIGNED_ZERO = 127 };
 
-/* Magnitudes are numbered so that those of the decade with n values are n .. 2n - 1: signed 1 to 127, unsigned 2 to 255;
- * the next is 1. `first`: values of the lowest decade, 1 (signed) or 2. */
+/* Magnitudes are numbered so that those of the decade with n values are n .. 2n - 1: signed 1 to 127, unsigned 2 to
+ * 255; the next is 1. `first`: values of the lowest decade, 1 (signed) or 2. */
 SC_FN double sc_moments8_magnitude(int number, int first) {
     double decade = 1;
     int n = first * 64;
@@ -32,9 +32,10 @@ SC_FN float sc_moments8_value(int code, bool is_signed) {
     return (float)(number < 0 ? -sc_moments8_magnitude(-number, 1) : sc_moments8_magnitude(number, is_signed ? 1 : 2));
 }
 
-/* The number whose magnitude is nearest to a, of those above 0. In a decade the nearest value is that of the part that a
- * lies in. The last part of a decade ends where one more part would: half-way to the first value of the next one. In
- * fp32 a quotient that lies within 1e-4 of a part's border may fall to either side. No branches. A NaN gets some number. */
+/* The number whose magnitude is nearest to a, of those above 0. In a decade the nearest value is that of the part that
+ * a lies in. The last part of a decade ends where one more part would: half-way to the first value of the next one. In
+ * fp32 a quotient that lies within 1e-4 of a part's border may fall to either side. No branches. A NaN gets some
+ * number. */
 SC_FN int sc_moments8_number(float a, int first) {
     float n = (float)first, parts = 1e6f / 0.9f, at, last; /* parts times n: of a decade's in a unit */
 #define SC_MOMENTS8_DECADE(i, power)                                                                                   \
@@ -60,8 +61,8 @@ SC_FN int sc_moments8_number(float a, int first) {
 SC_FN float sc_moments8_inverse(float scale) {
     return scale < 0x1p-126f ? 0 : 1 / scale;
 }
-/* The code of x, y = x times the inverse. Of two values the nearer; but a second moment above 0 gets a code above 0: its
- * root is divided by, and the next step's quotient would be as large as 1 / sqrt(1 - beta2). */
+/* The code of x, y = x times the inverse. Of two values the nearer; but a second moment above 0 gets a code above 0:
+ * its root is divided by, and the next step's quotient would be as large as 1 / sqrt(1 - beta2). */
 SC_FN int sc_moments8_code_signed(float y) {
     float a = __builtin_fabsf(y);
     int number = sc_moments8_number(a, 1);
@@ -91,8 +92,7 @@ SC_FN float sc_moments8_code_block(uint8_t *__restrict__ code, const float *x, i
     if (is_signed)
         for (int64_t i = 0; i < n; i++) code[i] = (uint8_t)sc_moments8_code_signed(x[i] * inverse);
     else
-        for (int64_t i = 0; i < n; i++)
-            code[i] = (uint8_t)sc_moments8_code_unsigned(x[i] * inverse, x[i]);
+        for (int64_t i = 0; i < n; i++) code[i] = (uint8_t)sc_moments8_code_unsigned(x[i] * inverse, x[i]);
     return sc_float(largest);
 }
 

@@ -7,8 +7,8 @@
  * A segment covers flat offsets; this rank holds [s·n, s·n + n), n = slice, s its place on the axis. sum_squares:
  * blocks of 4096 elements, added up in order. clip: norm = √Σ, coefficient = min(1, clip / (norm + 1e-6)), over the
  * scale. */
-#include "../sc_optimizer.h"
 #include "../sc_moments8.h"
+#include "../sc_optimizer.h"
 #include "kernel.h"
 #include <string.h>
 

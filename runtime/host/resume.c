@@ -387,7 +387,7 @@ static void check_param(const Checkpoint *c, int param, PieceKind k) {
     int n = 0;
     bool moment = piece_is_moment(k);
     if (k == P_SCALE1 || k == P_SCALE2) return; /* with their moments */
-    if (!state_exists(c->b, param, k)) { /* a moment that is there would be taken for another optimizer's */
+    if (!state_exists(c->b, param, k)) {        /* a moment that is there would be taken for another optimizer's */
         if (moment && p->trainable) entries_of(c, p->path, k, &n);
         if (n > 0) other_optimizer(c, "the", k, p->path, " is there, and this program keeps none");
         return;
@@ -550,8 +550,7 @@ static void code_unit(const Checkpoint *c, sc_rank *r, int unit, PieceKind k, co
         if (p->kind == k && c->b->params[p->param].unit == unit)
             copy_values(c, &c->b->params[p->param], k, p->begin, p->end, values + (p->at - at), chunk);
     for (int64_t i = 0, block = SC_MOMENTS8_BLOCK; i < n; i += block)
-        sc_moments8_scales(state, n)[i / block] =
-            sc_moments8_code_block(state + i, values + i, block, k == P_MOMENT1);
+        sc_moments8_scales(state, n)[i / block] = sc_moments8_code_block(state + i, values + i, block, k == P_MOMENT1);
     sc_write(r, host, at, state, (size_t)sc_moments8_bytes(n));
     free(state);
     free(values);

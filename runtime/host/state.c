@@ -10,8 +10,7 @@
 #include <string.h>
 
 const char *piece_kind_name(PieceKind k) {
-    static const char *const names[P_KINDS] = {"master",  "moment1", "moment2", "buffer",
-                                               "average", "scale1",  "scale2"};
+    static const char *const names[P_KINDS] = {"master", "moment1", "moment2", "buffer", "average", "scale1", "scale2"};
     return names[k];
 }
 
@@ -24,7 +23,7 @@ typedef struct { /* a flat shard */
 } Shard;
 
 static Shard scales_of(const sc_unit_info *u, int has, int host, uint64_t at) {
-    return (Shard){has && u->moments == INT8,           host, at + (uint64_t)u->shard_numel,
+    return (Shard){has && u->moments == INT8,          host, at + (uint64_t)u->shard_numel,
                    u->shard_numel / SC_MOMENTS8_BLOCK, FP32, SC_MOMENTS8_BLOCK};
 }
 

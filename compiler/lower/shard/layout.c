@@ -46,12 +46,13 @@ static void check_blocks(const Unit *u) {
     for (int i = 0; i < u->params.n && u->optimizer->moment_dtype == INT8; i++) {
         const Param *p = u->params.at[i];
         if (p->split == 1 || !shard_trainable(p) || param_numel(p) % SC_MOMENTS8_BLOCK == 0) continue;
-        fail(u->optimizer->src,
-             "optim.%s: moment_dtype = \"int8\": the mesh gives each rank %lld elements of the experts' %s, which is no "
-             "multiple of %d, so that its blocks would be others on another mesh; give it another optimizer: "
-             "groups = { { match = \"%s\", optimizer = optim.%s { moment_dtype = \"bf16\" } } }",
-             u->optimizer->rule->lua, (long long)param_numel(p), p->path, SC_MOMENTS8_BLOCK, p->path,
-             u->optimizer->rule->lua);
+        fail(
+            u->optimizer->src,
+            "optim.%s: moment_dtype = \"int8\": the mesh gives each rank %lld elements of the experts' %s, which is no "
+            "multiple of %d, so that its blocks would be others on another mesh; give it another optimizer: "
+            "groups = { { match = \"%s\", optimizer = optim.%s { moment_dtype = \"bf16\" } } }",
+            u->optimizer->rule->lua, (long long)param_numel(p), p->path, SC_MOMENTS8_BLOCK, p->path,
+            u->optimizer->rule->lua);
     }
 }
 
