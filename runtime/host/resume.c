@@ -413,6 +413,14 @@ static void check_param(const Checkpoint *c, int param, PieceKind k) {
     if (moment && e->tensor->sc_dtype == INT8) check_scales(c, p, piece_scales(k));
 }
 
+/* It is kept there as this build keeps it: in 8 bits, in the same blocks. */
+static bool same_codes(const Checkpoint *c, int param, PieceKind k) {
+    const char *path = c->b->params[param].path;
+    int n, scales;
+    const Entry *e = entries_of(c, path, k, &n), *s = entries_of(c, path, piece_scales(k), &scales);
+    return e->tensor->sc_dtype == INT8 && scales > 0 && s->ahead == state_ahead(c->b, param);
+}
+
 static void tell_converted(const Checkpoint *c) {
     for (int i = 0; i < c->n; i++) {
         const Entry *e = &c->entries[i];
@@ -422,7 +430,11 @@ static void tell_converted(const Checkpoint *c) {
         int param = (int)(p - c->b->params);
         if (param == c->b->nparams || !state_exists(c->b, param, P_MOMENT1)) continue;
         sc_dtype here = state_dtype(c->b, param, P_MOMENT1);
-        if (e->tensor->sc_dtype == (int)here) continue;
+        if (e->tensor->sc_dtype == (int)here) {
+            if (here != INT8 || same_codes(c, param, P_MOMENT1)) continue;
+            note("%s: the optimizer's moments are in other blocks of 256 elements there: coded anew", c->dir);
+            return;
+        }
         note("%s: the optimizer's moments are %s there and %s in this build: %s", c->dir,
              host_dtype_name((sc_dtype)e->tensor->sc_dtype), host_dtype_name(here),
              here == FP32   ? "taken as they are"
@@ -526,14 +538,6 @@ static void copy_values(const Checkpoint *c, const sc_param_info *p, PieceKind k
     copy_entries(c, p, own, first, first + many, &(Sink){.values = scales, .first = first}, chunk);
     for (int64_t i = begin; i < end; i++) to[i - begin] *= scales[(ahead + i) / SC_MOMENTS8_BLOCK - first];
     free(scales);
-}
-
-/* It is kept there as this build keeps it: in 8 bits, in the same blocks. */
-static bool same_codes(const Checkpoint *c, int param, PieceKind k) {
-    const char *path = c->b->params[param].path;
-    int n, scales;
-    const Entry *e = entries_of(c, path, k, &n), *s = entries_of(c, path, piece_scales(k), &scales);
-    return e->tensor->sc_dtype == INT8 && scales > 0 && s->ahead == state_ahead(c->b, param);
 }
 
 /* A unit's moment in 8 bits from what is none, or has other blocks. A block may be that of two parameters, so the whole
