@@ -32,27 +32,32 @@ SC_FN float sc_moments8_value(int code, bool is_signed) {
     return (float)(number < 0 ? -sc_moments8_magnitude(-number, 1) : sc_moments8_magnitude(number, is_signed ? 1 : 2));
 }
 
-/* The number whose magnitude is nearest to a, of those above 0. In a decade the nearest value is that of the part that
- * a lies in. The last part of a decade ends where one more part would: half-way to the first value of the next one. In
- * fp32 a quotient that lies within 1e-4 of a part's border may fall to either side. No branches. A NaN gets some
- * number. */
-SC_FN int sc_moments8_number(float a, int first) {
-    float n = (float)first, parts = 1e6f / 0.9f, at, last; /* parts times n: of a decade's in a unit */
-#define SC_MOMENTS8_DECADE(i, power)                                                                                   \
+/* The decade of a magnitude: how many values it has, and how many of its parts there are in a unit, over n. A decade
+ * ends where one more part of it would: half-way to the first value of the next one. */
+typedef struct {
+    float n, parts;
+} sc_moments8_decade;
+
+#define SC_MOMENTS8_DECADES(X) X(1, 1e5) X(2, 1e4) X(3, 1e3) X(4, 1e2) X(5, 1e1) X(6, 1e0) /* above the lowest */
+#define SC_MOMENTS8_BORDER(i, power, first) (float)(0.1 / (power) * (1 + 1.8 / ((1 << (i)) * (first))))
+#define SC_MOMENTS8_PARTS(power) (float)((power) / 0.9)
+SC_FN sc_moments8_decade sc_moments8_decade_of(float a, int first) { /* without branches; a NaN is of the lowest */
+    sc_moments8_decade d = {(float)first, SC_MOMENTS8_PARTS(1e6)};
+#define SC_MOMENTS8_ABOVE(i, power)                                                                                    \
     {                                                                                                                  \
-        bool above = a >= (float)(0.1 / (power) * (1 + 1.8 / ((1 << (i)) * first)));                                   \
-        n = above ? (float)((1 << (i)) * first) : n;                                                                   \
-        parts = above ? (float)((power) / 0.9) : parts;                                                                \
+        bool above = a >= SC_MOMENTS8_BORDER(i, power, first);                                                         \
+        d.n = above ? (float)((1 << (i)) * first) : d.n;                                                               \
+        d.parts = above ? SC_MOMENTS8_PARTS(power) : d.parts;                                                          \
     }
-    SC_MOMENTS8_DECADE(1, 1e5)
-    SC_MOMENTS8_DECADE(2, 1e4)
-    SC_MOMENTS8_DECADE(3, 1e3)
-    SC_MOMENTS8_DECADE(4, 1e2)
-    SC_MOMENTS8_DECADE(5, 1e1)
-    SC_MOMENTS8_DECADE(6, 1e0)
-#undef SC_MOMENTS8_DECADE
-    at = a * parts * n + n * (float)(8 / 9.0);
-    last = 2 * n - 1;
+    SC_MOMENTS8_DECADES(SC_MOMENTS8_ABOVE)
+#undef SC_MOMENTS8_ABOVE
+    return d;
+}
+
+/* The number whose magnitude is nearest to a, of those above 0: within a decade that of the part which a lies in. In
+ * fp32 what lies within 1e-4 of a part from its border may fall to either side. */
+SC_FN int sc_moments8_number(sc_moments8_decade d, float a, int first) {
+    float at = a * d.parts * d.n + d.n * (float)(8 / 9.0), last = 2 * d.n - 1;
     at = at < last ? at : last;
     return a >= (float)(1 - 0.225 / (64 * first)) ? 128 * first : (int)at;
 }
@@ -61,19 +66,24 @@ SC_FN int sc_moments8_number(float a, int first) {
 SC_FN float sc_moments8_inverse(float scale) {
     return scale < 0x1p-126f ? 0 : 1 / scale;
 }
-/* The code of x, y = x times the inverse. Of two values the nearer; but a second moment above 0 gets a code above 0:
- * its root is divided by, and the next step's quotient would be as large as 1 / sqrt(1 - beta2). */
-SC_FN int sc_moments8_code_signed(float y) {
+/* The code of x, y = x times the inverse, d the decade of |y|. Of two values the nearer; but a second moment above 0
+ * gets a code above 0: its root is divided by, and the next step's quotient would be as large as 1 / sqrt(1 - beta2).
+ */
+SC_FN int sc_moments8_code_signed(sc_moments8_decade d, float y) {
     float a = __builtin_fabsf(y);
-    int number = sc_moments8_number(a, 1);
+    int number = sc_moments8_number(d, a, 1);
     number = a < 2.75e-7f ? 0 : number;
     number = y < 0 ? -(number < 127 ? number : 127) : number;
     return number + SC_MOMENTS8_SIGNED_ZERO;
 }
-SC_FN int sc_moments8_code_unsigned(float y, float x) {
-    int number = sc_moments8_number(y, 2);
+SC_FN int sc_moments8_code_unsigned(sc_moments8_decade d, float y, float x) {
+    int number = sc_moments8_number(d, y, 2);
     number = number < 2 ? 2 : number;
     return x == 0 ? 0 : number - 1;
+}
+SC_FN int sc_moments8_code(float y, float x, bool is_signed) {
+    return is_signed ? sc_moments8_code_signed(sc_moments8_decade_of(__builtin_fabsf(y), 1), y)
+                     : sc_moments8_code_unsigned(sc_moments8_decade_of(y, 2), y, x);
 }
 
 /* The order of magnitudes, for a block's largest: a NaN is above all others, so that it reaches the scale. */
@@ -90,9 +100,9 @@ SC_FN float sc_moments8_code_block(uint8_t *__restrict__ code, const float *x, i
     }
     float inverse = sc_moments8_inverse(sc_float(largest));
     if (is_signed)
-        for (int64_t i = 0; i < n; i++) code[i] = (uint8_t)sc_moments8_code_signed(x[i] * inverse);
+        for (int64_t i = 0; i < n; i++) code[i] = (uint8_t)sc_moments8_code(x[i] * inverse, x[i], true);
     else
-        for (int64_t i = 0; i < n; i++) code[i] = (uint8_t)sc_moments8_code_unsigned(x[i] * inverse, x[i]);
+        for (int64_t i = 0; i < n; i++) code[i] = (uint8_t)sc_moments8_code(x[i] * inverse, x[i], false);
     return sc_float(largest);
 }
 

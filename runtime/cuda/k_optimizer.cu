@@ -207,6 +207,48 @@ __global__ void __launch_bounds__(BLOCK) update(const __grid_constant__ pieces p
  */
 enum { CODES = SC_MOMENTS8_CODES, BLOCK8 = SC_MOMENTS8_BLOCK };
 
+/* Decades by a magnitude's exponent: an octave has a border between two of them, or none. A table of these takes a third of
+ * the comparisons, and gives what sc_moments8_decade_of does. */
+struct octave {
+    float border, parts, more, n; /* from the border on `more` parts, twice the n */
+
+    SC_DEVICE static octave of(uint32_t exponent, int first) {
+        float low = sc_float(exponent << 23), high = sc_float(exponent << 23 | 0x7fffffu);
+        sc_moments8_decade d = sc_moments8_decade_of(exponent < 255 ? low : 0, first);
+        octave o = {HUGE_VALF, d.parts, d.parts, d.n};
+#define CROSSES(i, power)                                                                                              \
+    if (SC_MOMENTS8_BORDER(i, power, first) > low && SC_MOMENTS8_BORDER(i, power, first) <= high)                      \
+        o.border = SC_MOMENTS8_BORDER(i, power, first), o.more = SC_MOMENTS8_PARTS(power);
+        SC_MOMENTS8_DECADES(CROSSES)
+#undef CROSSES
+        return o;
+    }
+    SC_DEVICE sc_moments8_decade decade(float a) const {
+        bool above = a >= border;
+        sc_moments8_decade d = {above ? n + n : n, above ? more : parts};
+        return d;
+    }
+};
+
+template <int N> struct code_tables { /* by moment */
+    float value[N][CODES];
+    octave by_exponent[N][256];
+
+    SC_DEVICE void set() { /* each thread its part */
+        int i = (int)threadIdx.x;
+#pragma unroll
+        for (int j = 0; j < N; j++) {
+            value[j][i] = sc_moments8_value(i, j == 0);
+            by_exponent[j][i] = octave::of((uint32_t)i, j == 0 ? 1 : 2);
+        }
+    }
+    SC_DEVICE int code(int j, float x, float inverse) const {
+        float y = x * inverse, a = __builtin_fabsf(y);
+        sc_moments8_decade d = by_exponent[j][sc_bits(a) >> 23].decade(a);
+        return j == 0 ? sc_moments8_code_signed(d, y) : sc_moments8_code_unsigned(d, y, x);
+    }
+};
+
 SC_DEVICE uint32_t warp_largest(uint32_t x) {
 #pragma unroll
     for (int k = WARP / 2; k; k /= 2) {
@@ -226,7 +268,7 @@ template <int V> struct code_run {
  * the largest is known, and serve the master as they are. */
 template <const sc_rule &R, class G, class P, int V>
 SC_DEVICE void update_block(const addresses &a, int64_t at, int64_t end, const sc_constants &c,
-                            const float (*values)[CODES]) {
+                            const code_tables<R.moments> &tables) {
     constexpr int N = R.moments, RUNS = BLOCK8 / WARP / V;
     typedef code_run<V> codes;
     int lane = (int)threadIdx.x % WARP;
@@ -257,7 +299,7 @@ SC_DEVICE void update_block(const addresses &a, int64_t at, int64_t end, const s
         for (int k = 0; k < V; k++) {
             x1[k] = x[u].get(k);
 #pragma unroll
-            for (int j = 0; j < N; j++) m1[j][u][k] = values[j][code[j][u].get(k)] * scale[j];
+            for (int j = 0; j < N; j++) m1[j][u][k] = tables.value[j][code[j][u].get(k)] * scale[j];
             R.element(&c, g[u].get(k), &x1[k], &m1[0][u][k], &m1[1][u][k]);
 #pragma unroll
             for (int j = 0; j < N; j++) {
@@ -280,11 +322,7 @@ SC_DEVICE void update_block(const addresses &a, int64_t at, int64_t end, const s
             codes to = {};
             if (V == 1 && i >= end) continue;
 #pragma unroll
-            for (int k = 0; k < V; k++) {
-                float m = m1[j][u][k];
-                int one = j == 0 ? sc_moments8_code_signed(m * inverse) : sc_moments8_code_unsigned(m * inverse, m);
-                to.w |= (decltype(to.w))(one << 8 * k);
-            }
+            for (int k = 0; k < V; k++) to.w |= (decltype(to.w))(tables.code(j, m1[j][u][k], inverse) << 8 * k);
             *(codes *)((uint8_t *)a.moment[j] + i) = to;
         }
     }
@@ -293,14 +331,14 @@ SC_DEVICE void update_block(const addresses &a, int64_t at, int64_t end, const s
 template <const sc_rule &R, class G, class P>
 __global__ void __launch_bounds__(BLOCK)
     update_coded(const __grid_constant__ pieces p, const __grid_constant__ addresses a) {
-    static_assert(BLOCK == CODES && TILE == BLOCK / WARP * BLOCK8, "a thread a code, a warp a block");
+    static_assert(BLOCK == CODES && BLOCK == 256 && TILE == BLOCK / WARP * BLOCK8, "a thread a code, a warp a block");
     __shared__ sc_constants shared;
-    __shared__ float values[R.moments][CODES];
+    __shared__ code_tables<R.moments> tables;
     if (skips(a)) {
         renew_wire<P, fp32>(p, a);
         return;
     }
-    for (int j = 0; j < R.moments; j++) values[j][threadIdx.x] = sc_moments8_value((int)threadIdx.x, j == 0);
+    tables.set();
     if (threadIdx.x == 0)
         shared = R.step(&a.record->of[a.set], a.step ? *a.step : 0, load_any(a.clip, a.clip_dtype, 0), a.flag);
     __syncthreads();
@@ -310,9 +348,9 @@ __global__ void __launch_bounds__(BLOCK)
         int64_t end = p.end[piece];
         sc_constants c = R.group(shared, a.record, p.group[piece]);
         if (at + BLOCK8 <= end)
-            update_block<R, G, P, W>(a, at, end, c, values);
+            update_block<R, G, P, W>(a, at, end, c, tables);
         else if (at < end)
-            update_block<R, G, P, 1>(a, at, end, c, values);
+            update_block<R, G, P, 1>(a, at, end, c, tables);
     }
 }
 

@@ -463,19 +463,23 @@ static void update_block_on_host(const optimizer_case &c, const sc_rule &rule, s
         for (int b = 0; b < 4; b++) moment[j][n + block * 4 + b] = ((const int8_t *)&scale[j])[b];
         for (int64_t i = 0; i < SC_MOMENTS8_BLOCK; i++) {
             if (group_of(c, at + i) < 0) continue;
-            int code = j ? sc_moments8_code_unsigned(x[j][i] * inverse, x[j][i]) : sc_moments8_code_signed(x[j][i] * inverse);
+            int code = sc_moments8_code(x[j][i] * inverse, x[j][i], j == 0);
             moment[j][at + i] = (int8_t)code;
         }
     }
 }
-static void coded_trial(const optimizer_case &c, const char *what, const sc_rule &rule) {
+/* wide: gradients of any size, from subnormals up. */
+static void coded_trial(const optimizer_case &c, const char *what, const sc_rule &rule, bool wide = false) {
     pool p;
     int64_t n = c.shard_numel;
     bool muon = !strcmp(what, "muon_momentum"), wired = c.master == FP32 && !muon && strcmp(what, "sgd");
     tensor &g = p.random(c.grad, {n}), &w = p.random(muon ? BF16 : c.master, {n}), &m = coded(p, n), &v = coded(p, n);
     tensor &clip = p.empty(FP32, {1}), &step = p.integers({1}, 5, 6, INT64), &wire = p.random(BF16, {n});
     fill(clip, [] { return 0.7; });
-    fill(g, [&, i = (int64_t)0]() mutable { return i++ / SC_MOMENTS8_BLOCK % 7 == 3 ? 0 : ldexp(normal(), -10); });
+    fill(g, [&, i = (int64_t)0]() mutable {
+        int power = wide ? (int)(fabs(uniform()) * 150) - 140 : -10;
+        return i++ / SC_MOMENTS8_BLOCK % 7 == 3 ? 0 : ldexp(normal(), power);
+    });
     if (muon) fill(w, [] { return 0.0; });
     numbers hw = w.x, moment[2] = {m.x, v.x}, want = wire.x;
     sc_constants constants = rule.step(&record.of[0], 5, (float)clip.x[0], c.flag);
@@ -545,7 +549,8 @@ static void coded_trials(const std::vector<int64_t> &plain, const std::vector<in
             coded_trial({grad, master, INT8, flag, 1, 5120, plain}, "muon_momentum", sc_muon_momentum);
         }
     for (int shard = 0; shard < 4; shard++) coded_trial({BF16, FP32, INT8, true, shard, 9728, many}, "adam", sc_adam);
-    coded_trial({FP32, FP32, INT8, true, 0, 204800, {0, 204799, 1}}, "adam", sc_adam);
+    for (bool wide : {false, true})
+        coded_trial({FP32, FP32, INT8, true, 0, 204800, {0, 204799, 1}}, "adam", sc_adam, wide);
 }
 
 /* Gradients are not finite: a step that may be skipped leaves everything as it was, and writes the wire from it. */

@@ -55,7 +55,7 @@ Test(moments8, values_are_the_published_ones) {
 }
 
 static int code_of(float y, bool is_signed) {
-    return is_signed ? sc_moments8_code_signed(y) : sc_moments8_code_unsigned(y, y);
+    return sc_moments8_code(y, y, is_signed);
 }
 Test(moments8, a_value_has_its_own_code) {
     for (int is_signed = 0; is_signed < 2; is_signed++)
@@ -88,13 +88,13 @@ Test(moments8, the_nearest_value_is_taken) {
         }
 }
 Test(moments8, a_second_moment_above_zero_stays_above) {
-    cr_expect_eq(sc_moments8_code_unsigned(0, 0), 0);
-    for (float x = 1; x > 0; x /= 2) cr_expect_geq(sc_moments8_code_unsigned(x, x), 1, "%g", x);
-    cr_expect_eq(sc_moments8_code_unsigned(0, 1e-45f), 1, "where the quotient is none");
-    cr_expect_eq(sc_moments8_code_signed(1e-9f), SC_MOMENTS8_SIGNED_ZERO);
-    cr_expect_eq(sc_moments8_code_signed(-1e-9f), SC_MOMENTS8_SIGNED_ZERO);
-    cr_expect_eq(sc_moments8_code_signed(-1), 0);
-    cr_expect_eq(sc_moments8_code_signed(1), 255);
+    cr_expect_eq(sc_moments8_code(0, 0, false), 0);
+    for (float x = 1; x > 0; x /= 2) cr_expect_geq(sc_moments8_code(x, x, false), 1, "%g", x);
+    cr_expect_eq(sc_moments8_code(0, 1e-45f, false), 1, "where the quotient is none");
+    cr_expect_eq(code_of(1e-9f, true), SC_MOMENTS8_SIGNED_ZERO);
+    cr_expect_eq(code_of(-1e-9f, true), SC_MOMENTS8_SIGNED_ZERO);
+    cr_expect_eq(code_of(-1, true), 0);
+    cr_expect_eq(code_of(1, true), 255);
 }
 
 /* A scale is the largest magnitude; zeros stay zeros, what is no number or infinite reaches the scale. */
