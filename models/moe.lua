@@ -13,7 +13,7 @@ local o = nn.options {
   balance = 0.01,                                          -- of the loss that spreads tokens evenly
   balance_rate = 0.0,                                      -- what corrections change by a step, which spread them without a loss; 0: none
   z_loss = 0.0,                                            -- of the loss that keeps routers' logits small
-  batch = 8, seq = 128, lr = 3e-4, clip = 1.0, moments = nn.choice("fp32", "bf16"),
+  batch = 8, seq = 128, lr = 3e-4, clip = 1.0, moments = nn.choice("fp32", "bf16", "int8"),
   precision = nn.choice("fp32", "bf16", "fp16"), recompute = nn.choice("none", "experts", "full"),
   gradients = nn.choice("fp32", "bf16"),                    -- what they are made in; sums are in fp32
   matmul = nn.choice("plain", "fp8"), recipe = nn.choice("tensor", "delayed"), -- fp8: linears of blocks multiply in 8 bits, experts do not

@@ -8,7 +8,7 @@ local o = nn.options {
   dropout = 0.0, lr = 1e-3, clip = 1.0, accumulate = 1,
   precision = nn.choice("fp32", "bf16", "fp16"), gradients = nn.choice("fp32", "bf16", "fp16"),
   matmul = nn.choice("plain", "fp8"), recipe = nn.choice("tensor", "delayed"), -- fp8: linears of layers multiply in 8 bits
-  moments = nn.choice("fp32", "bf16"), recompute = nn.choice("none", "selective", "full"),
+  moments = nn.choice("fp32", "bf16", "int8"), recompute = nn.choice("none", "selective", "full"),
   offload = nn.choice("none", "activations", "state"),
   reshard = true, prefetch = 1,
 }

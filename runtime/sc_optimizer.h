@@ -12,7 +12,8 @@
  *        (X. Chen and others: Symbolic discovery of optimization algorithms, NeurIPS 2023; decay as in AdamW)
  * muon:  g = grad·c;  m = lerp(m, g, 1 - momentum);  g = nesterov ? lerp(g, m, momentum) : m;  g orthogonalized (the op
  *        orthogonalize);  p = p·(1 - lr·decay);  p = p - lr·s·g, s by the matrix's shape (K. Jordan: Muon, 2024)
- * Moments of bf16 are computed in fp32, serve p as they are, and are rounded when they are stored. */
+ * Moments of bf16 and of 8 bits (sc_moments8.h) are computed in fp32, serve p as they are, and are rounded when they
+ * are stored. */
 #ifndef SC_OPTIMIZER_H
 #define SC_OPTIMIZER_H
 

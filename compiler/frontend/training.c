@@ -536,9 +536,10 @@ static int prim_optimizer(lua_State *L) { /* "SGD", options */
     read_betas(L, 2, what, o);
     if (rule->before) read_orthogonalization(L, 2, what, o);
     const char *moments = field_string(L, 2, what, "moment_dtype", "fp32");
-    if (!dtype_parse(moments, &o->moment_dtype) || (o->moment_dtype != FP32 && o->moment_dtype != BF16))
-        field_fail(L, "moment_dtype", "%s: moment_dtype = \"%s\"; moments are kept in \"fp32\" or \"bf16\"", what,
-                   moments);
+    if (!dtype_parse(moments, &o->moment_dtype) ||
+        (o->moment_dtype != FP32 && o->moment_dtype != BF16 && o->moment_dtype != INT8))
+        field_fail(L, "moment_dtype", "%s: moment_dtype = \"%s\"; moments are kept in \"fp32\", \"bf16\" or \"int8\"",
+                   what, moments);
     if (field_present(L, 2, "moment_dtype") && !training_moments(o))
         field_fail(L, "moment_dtype", "%s: moment_dtype without a momentum: there are no moments to keep", what);
     read_groups(L, 2, what, o);

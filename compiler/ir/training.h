@@ -1,10 +1,11 @@
 /* What a model says of its training: inputs, metrics, counts, options, optimizer, loss scale, schedule.
- * Relies on: ir.h, schema/optimizers.h.
+ * Relies on: ir.h, schema/optimizers.h, schema/moments8.h.
  * Relied on by: the front end, which reads it; shard, which makes states and updates of it; emit/ and report/. */
 #ifndef SHARDC_TRAINING_H
 #define SHARDC_TRAINING_H
 
 #include "ir.h"
+#include "schema/moments8.h"
 #include "schema/optimizers.h"
 
 struct Input {
@@ -50,7 +51,7 @@ struct Optimizer {
     Source src;
     double lr, beta1, beta2, eps, weight_decay, momentum;
     bool nesterov;
-    Dtype moment_dtype;        /* fp32, or bf16 rounded stochastically */
+    Dtype moment_dtype;        /* fp32; bf16 rounded stochastically; int8, codes of sc_moments8.h */
     double ns_coefficients[3]; /* Muon's, as are these */
     int ns_steps;
     AdjustLr adjust;
@@ -62,6 +63,11 @@ struct Optimizer {
 static inline int training_moments(const Optimizer *o) {
     if (sc_optimizer_takes(o->rule, "momentum") && o->momentum == 0) return 0;
     return o->rule->moments[1] ? 2 : o->rule->moments[0] ? 1 : 0;
+}
+
+/* Bytes that one moment of n elements takes, a multiple of 256. */
+static inline int64_t training_moment_bytes(const Optimizer *o, int64_t n) {
+    return o->moment_dtype == INT8 ? sc_moments8_bytes(n) : n * dtype_size(o->moment_dtype);
 }
 
 /* Muon updates matrices; a parameter of three dimensions is one of them for each first index. */

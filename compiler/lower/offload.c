@@ -194,7 +194,8 @@ void lower_place_updates(Graph *g, const Device *d) {
         Unit *u = g->units.at[i];
         const Optimizer *o = u->optimizer;
         if (!o || !u->policy->offload_optimizer) continue;
-        double state = 4 + training_moments(o) * (double)dtype_size(o->moment_dtype);
+        double moment = (double)training_moment_bytes(o, SC_MOMENTS8_BLOCK) / SC_MOMENTS8_BLOCK;
+        double state = 4 + training_moments(o) * moment; /* bytes an element */
         double bus = state / d->host_bandwidth * (1 + d->beside[OP_offload].itself);
         bool host_is_faster = (2 * state + 4 + 2) / d->host_optimizer_bandwidth < bus, here = !o->rule->before;
         UpdatePlace at = u->policy->update;

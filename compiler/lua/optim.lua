@@ -7,8 +7,8 @@ local optim = {}
 -- Optimizers, as in torch.optim. Defaults: lr = 1e-3 (Lion: 1e-4), betas = { 0.9, 0.999 } (Lion: { 0.9, 0.99 }), eps = 1e-8
 -- (Muon: 1e-7), momentum = 0 and nesterov = false (Muon: 0.95, true), weight_decay = 0 (AdamW: 0.01, Muon: 0.1). groups = {
 -- { match = { "*.bias" }, lr = ..., weight_decay = ... } } sets other values for parameters whose path matches, and optimizer
--- = optim.AdamW { ... } in a group another optimizer. moment_dtype: "fp32" or "bf16", how moments (of SGD and Muon: the
--- momentum) are stored; bf16 is rounded stochastically.
+-- = optim.AdamW { ... } in a group another optimizer. moment_dtype: "fp32", "bf16" or "int8", how moments (of SGD and
+-- Muon: the momentum) are stored; bf16 is rounded stochastically, int8 are codes of blocks of 256 elements.
 function optim.SGD(options) return (prim.optimizer("SGD", options)) end       -- momentum, nesterov
 function optim.Adam(options) return (prim.optimizer("Adam", options)) end     -- betas, eps
 function optim.AdamW(options) return (prim.optimizer("AdamW", options)) end   -- betas, eps; decay apart from the gradient

@@ -591,6 +591,7 @@ return {
     { "Lion", "optimizer = optim.Lion { lr = 1e-4, weight_decay = 0.1 }", note = "as its authors' and timm's" },
     { "Muon", "optimizer = optim.Muon { lr = 0.02, others = optim.AdamW { lr = 3e-4 } }", note = "others updates what is no matrix; groups = { { match = \"embed.*\", optimizer = optim.AdamW { lr = 3e-4 } } } chooses more" },
     { "SGD", "optimizer = optim.SGD { lr = 0.1, momentum = 0.9 }" },
+    { "AdamW8bit Adam8bit PagedAdamW8bit", instead = "optimizer = optim.AdamW { moment_dtype = \"int8\" }", note = "the codes of bitsandbytes; offload = { optimizer = true } keeps them on the host" },
     { "Adagrad Adadelta Adamax NAdam RAdam RMSprop Rprop ASGD LBFGS SparseAdam Adafactor LAMB Optimizer", note = "there are optim.AdamW, optim.Adam, optim.Lion, optim.Muon and optim.SGD, and none of them computes its update" },
     { "lr_scheduler", "schedule = optim.cosine { warmup = 100, total = 1000 }" },
     { "CosineAnnealingLR", "schedule = optim.cosine { warmup = 100, total = 1000, min_ratio = 0.1 }" },

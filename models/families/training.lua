@@ -10,7 +10,7 @@ function training.options(own, without)
     batch = 1, seq = 2048, dropout = 0.0, lr = 3e-4, clip = 1.0, accumulate = 1,
     precision = nn.choice("fp32", "bf16", "fp16"), gradients = nn.choice("fp32", "bf16", "fp16"),
     matmul = nn.choice("plain", "fp8"), recipe = nn.choice("tensor", "delayed"), -- fp8: linears of layers multiply in 8 bits
-    optimizer = nn.choice("adamw", "muon"), moments = nn.choice("fp32", "bf16"), recompute = nn.choice("none", "selective", "full"),
+    optimizer = nn.choice("adamw", "muon"), moments = nn.choice("fp32", "bf16", "int8"), recompute = nn.choice("none", "selective", "full"),
     offload = nn.choice("none", "activations", "state"),
     reshard = true, prefetch = 1, head = nn.choice("whole", "chunks"), -- chunks: all logits are never in memory at once
     data = nn.choice("tokens", "chat", "pairs"),           -- chat, pairs: rows of `shardc data --chat`, `--pairs`

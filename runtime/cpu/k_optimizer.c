@@ -1,5 +1,5 @@
 /* The optimizers, ema, count_step, sum_squares, clip_coefficient: on this rank's slice of a unit's flat buffer.
- * Relies on: kernel.h, sc_optimizer.h (update rules, rounding); learning rates and coefficients in the record.
+ * Relies on: kernel.h, sc_optimizer.h (update rules, rounding), sc_moments8.h; rates and coefficients in the record.
  * Relied on by: generated code.
  *
  * With a loss scale gradients are its multiples: the norm is of them over the scale, and the coefficient undoes it.
@@ -7,18 +7,44 @@
  * A segment covers flat offsets; this rank holds [s·n, s·n + n), n = slice, s its place on the axis. sum_squares:
  * blocks of 4096 elements, added up in order. clip: norm = √Σ, coefficient = min(1, clip / (norm + 1e-6)), over the
  * scale. */
+#include "../sc_moments8.h"
 #include "../sc_optimizer.h"
 #include "kernel.h"
 #include <string.h>
 
 /* Elements at a time: few, so that a processor that looks ahead has the next ones on their way while it draws random
- * words for these. */
-enum { PIECE = 256 };
+ * words for these. With moments of 8 bits a block: segments and slices begin with one, and so do a part's pieces. */
+enum { PIECE = SC_MOMENTS8_BLOCK };
 
 typedef struct { /* one piece of a segment, within the slice */
     int64_t at, n;
     uint64_t key, element; /* for moments of bf16: its parameter, and which element of it comes first */
 } piece;
+
+typedef struct { /* by moment and code */
+    float of[2][SC_MOMENTS8_CODES];
+} code_values;
+
+static bool is_coded(const sc_operands *o) {
+    return o->moment[0].p && o->moment[0].dtype == INT8;
+}
+static void set_values(code_values *values, int moments) {
+    for (int j = 0; j < moments; j++)
+        for (int code = 0; code < SC_MOMENTS8_CODES; code++) values->of[j][code] = sc_moments8_value(code, j == 0);
+}
+static const real *get_coded(const sc_operands *o, const code_values *values, int j, piece s, real *to) {
+    const uint8_t *code = (const uint8_t *)o->moment[j].p + s.at;
+    float scale = sc_moments8_scales(o->moment[j].p, o->slice)[s.at / SC_MOMENTS8_BLOCK];
+    for (int64_t i = 0; i < s.n; i++) to[i] = values->of[j][code[i]] * scale;
+    return to;
+}
+static void put_coded(const sc_operands *o, int j, piece s, const real *from) {
+    uint8_t *code = (uint8_t *)o->moment[j].p + s.at;
+    float *scale = sc_moments8_scales(o->moment[j].p, o->slice) + s.at / SC_MOMENTS8_BLOCK;
+    float x[PIECE];
+    for (int64_t i = 0; i < s.n; i++) x[i] = (float)from[i];
+    *scale = sc_moments8_code_block(code, x, s.n, j == 0);
+}
 
 static bool rounds(const sc_operands *o) {
     return o->moment[0].p && o->moment[0].dtype == BF16;
@@ -39,12 +65,13 @@ static void put_rounded(const sc_task *task, piece s, const sc_tensor *moment, r
  * loop is vectorized by itself. */
 #define SPECIALIZED static inline __attribute__((always_inline))
 
-SPECIALIZED void update_piece(const sc_task *task, const sc_operands *o, sc_rule rule, const sc_constants c, piece s) {
+SPECIALIZED void update_piece(const sc_task *task, const sc_operands *o, const code_values *values, sc_rule rule,
+                              const sc_constants c, piece s) {
     real bg[PIECE], bp[PIECE], bm[2][PIECE], *m1[2] = {bm[0], bm[1]};
     const real *g = sc_in(&o->grad, s.at, s.n, bg), *p0 = sc_in(&o->master, s.at, s.n, bp), *m0[2] = {g, g};
     real *p1 = sc_out(&o->master, s.at, bp);
     for (int j = 0; j < rule.moments; j++) {
-        m0[j] = sc_in(&o->moment[j], s.at, s.n, bm[j]);
+        m0[j] = is_coded(o) ? get_coded(o, values, j, s, bm[j]) : sc_in(&o->moment[j], s.at, s.n, bm[j]);
         m1[j] = sc_out(&o->moment[j], s.at, bm[j]);
     }
     SC_ELEMENTWISE
@@ -56,10 +83,12 @@ SPECIALIZED void update_piece(const sc_task *task, const sc_operands *o, sc_rule
         if (rule.moments > 1) m1[1][i] = v;
     }
     sc_put(&o->master, s.at, s.n, p1);
-    if (rounds(o))
-        put_rounded(task, s, o->moment, m1, rule.moments);
-    else
-        for (int j = 0; j < rule.moments; j++) sc_put(&o->moment[j], s.at, s.n, m1[j]);
+    if (rounds(o)) put_rounded(task, s, o->moment, m1, rule.moments);
+    for (int j = 0; j < rule.moments && !rounds(o); j++)
+        if (is_coded(o))
+            put_coded(o, j, s, m1[j]);
+        else
+            sc_put(&o->moment[j], s.at, s.n, m1[j]);
 }
 
 /* This part's pieces of the rank's slice; the part's borders do not depend on the segments. A skipped step leaves the
@@ -71,6 +100,8 @@ SPECIALIZED void update(const sc_task *task, const sc_operands o, sc_rule rule) 
     int64_t first = o.slice * task->coord[o.axis].at, t = o.step.p ? *(const int64_t *)o.step.p : 0;
     int64_t expert = sc_expert_place(task, o.expert);
     sc_range mine = sc_share(task, o.slice, SC_CHUNK);
+    code_values values;
+    if (is_coded(&o)) set_values(&values, rule.moments);
     const sc_constants step = rule.step(&task->record->of[o.set], t, (real)sc_get(&o.coefficient, 0), o.flag);
     for (int64_t row = 0; row < sc_segments(o.ntable, keyed); row++) {
         sc_segment s = sc_segment_at(o.table, row, keyed);
@@ -81,7 +112,7 @@ SPECIALIZED void update(const sc_task *task, const sc_operands o, sc_rule rule) 
             int64_t element = first + i - s.begin + expert * (s.end - s.begin);
             piece p = {i, sc_min(PIECE, end - i), s.key, (uint64_t)element};
             real master[PIECE];
-            if (!skip) update_piece(task, &o, rule, c, p);
+            if (!skip) update_piece(task, &o, &values, rule, c, p);
             if (o.wire.p) sc_store(&o.wire, i, 1, p.n, sc_in(&o.master, i, p.n, master));
         }
     }

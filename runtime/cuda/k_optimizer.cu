@@ -6,9 +6,11 @@
  * A row of the segment table (schema/segments.h) covers flat offsets; this rank holds [s·n, s·n + n), n = slice, s =
  * rank mod slices. The host intersects segments and slice; the pieces travel as an argument, 64 a launch, and blocks
  * take tiles of 2048 elements of them, each read and written once, 4 elements an access: those of one block of Philox.
+ * Of moments in 8 bits (sc_moments8.h) a warp has a block of 256, so that it finds the largest by itself.
  * sum_squares: blocks of 4096 elements to the workspace, added up in double in a fixed order. clip: norm = √Σ,
  * coefficient = min(1, clip / (norm + 1e-6)). With a loss scale: as k_optimizer.c says. */
 #include "../sc_optimizer.h"
+#include "../sc_moments8.h"
 #include "../schema/workspace.h"
 #include "kernel.cuh"
 #include <initializer_list>
@@ -89,7 +91,8 @@ struct addresses { /* of an update's operands */
     const sc_record *record;
     int set; /* which of the record's optimizers it is */
     bool flag;
-    void *wire; /* or NULL */
+    int64_t slice; /* elements of a moment */
+    void *wire;    /* or NULL */
     int wire_dtype;
     bool may_skip;
 };
@@ -200,6 +203,157 @@ __global__ void __launch_bounds__(BLOCK) update(const __grid_constant__ pieces p
     }
 }
 
+/* ── moments in 8 bits ────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+enum { CODES = SC_MOMENTS8_CODES, BLOCK8 = SC_MOMENTS8_BLOCK };
+
+/* Decades by a magnitude's exponent: an octave has a border between two of them, or none. A table of these takes a third of
+ * the comparisons, and gives what sc_moments8_decade_of does. */
+struct octave {
+    float border, parts, more, n; /* from the border on `more` parts, twice the n */
+
+    SC_DEVICE static octave of(uint32_t exponent, int first) {
+        float low = sc_float(exponent << 23), high = sc_float(exponent << 23 | 0x7fffffu);
+        sc_moments8_decade d = sc_moments8_decade_of(exponent < 255 ? low : 0, first);
+        octave o = {HUGE_VALF, d.parts, d.parts, d.n};
+#define CROSSES(i, power)                                                                                              \
+    if (SC_MOMENTS8_BORDER(i, power, first) > low && SC_MOMENTS8_BORDER(i, power, first) <= high)                      \
+        o.border = SC_MOMENTS8_BORDER(i, power, first), o.more = SC_MOMENTS8_PARTS(power);
+        SC_MOMENTS8_DECADES(CROSSES)
+#undef CROSSES
+        return o;
+    }
+    SC_DEVICE sc_moments8_decade decade(float a) const {
+        bool above = a >= border;
+        sc_moments8_decade d = {above ? n + n : n, above ? more : parts};
+        return d;
+    }
+};
+
+template <int N> struct code_tables { /* by moment */
+    float value[N][CODES];
+    octave by_exponent[N][256];
+
+    SC_DEVICE void set() { /* each thread its part */
+        int i = (int)threadIdx.x;
+#pragma unroll
+        for (int j = 0; j < N; j++) {
+            value[j][i] = sc_moments8_value(i, j == 0);
+            by_exponent[j][i] = octave::of((uint32_t)i, j == 0 ? 1 : 2);
+        }
+    }
+    SC_DEVICE int code(int j, float x, float inverse) const {
+        float y = x * inverse, a = __builtin_fabsf(y);
+        sc_moments8_decade d = by_exponent[j][sc_bits(a) >> 23].decade(a);
+        return j == 0 ? sc_moments8_code_signed(d, y) : sc_moments8_code_unsigned(d, y, x);
+    }
+};
+
+SC_DEVICE uint32_t warp_largest(uint32_t x) {
+#pragma unroll
+    for (int k = WARP / 2; k; k /= 2) {
+        uint32_t y = __shfl_xor_sync(SC_ALL, x, k);
+        x = x > y ? x : y;
+    }
+    return x;
+}
+
+/* V codes as they lie in memory. */
+template <int V> struct code_run {
+    std::conditional_t<V == W, uint32_t, uint8_t> w;
+    SC_DEVICE int get(int k) const { return w >> 8 * k & 0xff; }
+};
+
+/* A warp's block of the slice: elements [at, end), V at a time; V = 1 where it is not whole. Its moments are rounded when
+ * the largest is known, and serve the master as they are. */
+template <const sc_rule &R, class G, class P, int V>
+SC_DEVICE void update_block(const addresses &a, int64_t at, int64_t end, const sc_constants &c,
+                            const code_tables<R.moments> &tables) {
+    constexpr int N = R.moments, RUNS = BLOCK8 / WARP / V;
+    typedef code_run<V> codes;
+    int lane = (int)threadIdx.x % WARP;
+    int64_t block = at / BLOCK8;
+    raw<G, V> g[RUNS];
+    raw<P, V> x[RUNS];
+    codes code[N][RUNS];
+    float m1[2][RUNS][V], scale[N];
+    uint32_t largest[N] = {};
+    auto run_of = [&](int u) { return at + (u * WARP + lane) * V; };
+#pragma unroll
+    for (int j = 0; j < N; j++) scale[j] = sc_moments8_scales(a.moment[j], a.slice)[block];
+#pragma unroll
+    for (int u = 0; u < RUNS; u++) {
+        int64_t i = run_of(u);
+        if (V == 1 && i >= end) continue;
+        g[u].load((const typename G::type *)a.grad + i);
+        x[u].load((const typename P::type *)a.master + i);
+#pragma unroll
+        for (int j = 0; j < N; j++) code[j][u] = *(const codes *)((const uint8_t *)a.moment[j] + i);
+    }
+#pragma unroll
+    for (int u = 0; u < RUNS; u++) {
+        int64_t i = run_of(u);
+        float x1[V];
+        if (V == 1 && i >= end) continue;
+#pragma unroll
+        for (int k = 0; k < V; k++) {
+            x1[k] = x[u].get(k);
+#pragma unroll
+            for (int j = 0; j < N; j++) m1[j][u][k] = tables.value[j][code[j][u].get(k)] * scale[j];
+            R.element(&c, g[u].get(k), &x1[k], &m1[0][u][k], &m1[1][u][k]);
+#pragma unroll
+            for (int j = 0; j < N; j++) {
+                uint32_t order = sc_moments8_order(m1[j][u][k]);
+                largest[j] = largest[j] > order ? largest[j] : order;
+            }
+        }
+        x[u].put(x1);
+        x[u].store((typename P::type *)a.master + i);
+        if (std::is_same_v<P, fp32> && a.wire) store_run<V>(a.wire, a.wire_dtype, i, x1); /* launch sees to fp32 */
+    }
+#pragma unroll
+    for (int j = 0; j < N; j++) {
+        scale[j] = sc_float(warp_largest(largest[j]));
+        float inverse = sc_moments8_inverse(scale[j]);
+        if (lane == 0) sc_moments8_scales(a.moment[j], a.slice)[block] = scale[j];
+#pragma unroll
+        for (int u = 0; u < RUNS; u++) {
+            int64_t i = run_of(u);
+            codes to = {};
+            if (V == 1 && i >= end) continue;
+#pragma unroll
+            for (int k = 0; k < V; k++) to.w |= (decltype(to.w))(tables.code(j, m1[j][u][k], inverse) << 8 * k);
+            *(codes *)((uint8_t *)a.moment[j] + i) = to;
+        }
+    }
+}
+
+template <const sc_rule &R, class G, class P>
+__global__ void __launch_bounds__(BLOCK)
+    update_coded(const __grid_constant__ pieces p, const __grid_constant__ addresses a) {
+    static_assert(BLOCK == CODES && BLOCK == 256 && TILE == BLOCK / WARP * BLOCK8, "a thread a code, a warp a block");
+    __shared__ sc_constants shared;
+    __shared__ code_tables<R.moments> tables;
+    if (skips(a)) {
+        renew_wire<P, fp32>(p, a);
+        return;
+    }
+    tables.set();
+    if (threadIdx.x == 0)
+        shared = R.step(&a.record->of[a.set], a.step ? *a.step : 0, load_any(a.clip, a.clip_dtype, 0), a.flag);
+    __syncthreads();
+    for (int tile = blockIdx.x; tile < p.tiles; tile += gridDim.x) {
+        int piece = piece_of(p, tile);
+        int64_t at = p.begin[piece] + (int64_t)(tile - p.first[piece]) * TILE + (int)threadIdx.x / WARP * BLOCK8;
+        int64_t end = p.end[piece];
+        sc_constants c = R.group(shared, a.record, p.group[piece]);
+        if (at + BLOCK8 <= end)
+            update_block<R, G, P, W>(a, at, end, c, tables);
+        else if (at < end)
+            update_block<R, G, P, 1>(a, at, end, c, tables);
+    }
+}
+
 /* f of the dtypes of gradient, master and moments (fp32 or bf16; without any, fp32). */
 template <int MOMENTS, class F> void with_states(const sc_task *t, const sc_operands &o, F f) {
     with_float(t, o.grad.dtype, [&](auto g) {
@@ -211,7 +365,7 @@ template <int MOMENTS, class F> void with_states(const sc_task *t, const sc_oper
             else if (o.moment[0].dtype == BF16)
                 f(g, p, bf16{});
             else
-                sc_unsupported(t, "an optimizer", "its moments must be fp32 or bf16");
+                sc_unsupported(t, "an optimizer", "its moments must be fp32, bf16 or int8");
         });
     });
 }
@@ -221,7 +375,7 @@ template <const sc_rule &R> void launch(const sc_task *t, const sc_operands &o) 
     a.grad = o.grad.p, a.master = o.master.p, a.moment[0] = o.moment[0].p, a.moment[1] = o.moment[1].p;
     a.clip = o.coefficient.p, a.clip_dtype = o.coefficient.dtype, a.may_skip = sc_numel(&o.coefficient) > 1;
     a.step = (const int64_t *)o.step.p, a.record = t->record, a.flag = o.flag;
-    a.set = (int)o.set;
+    a.set = (int)o.set, a.slice = o.slice;
     a.wire = o.wire.p, a.wire_dtype = o.wire.dtype;
     for (const void *p : {a.grad, (const void *)a.master, (const void *)a.moment[0], (const void *)a.moment[1]})
         if (!aligned(p, 16)) sc_unsupported(t, "an optimizer", "its shards must be aligned to 16 bytes");
@@ -229,6 +383,18 @@ template <const sc_rule &R> void launch(const sc_task *t, const sc_operands &o) 
         sc_unsupported(t, "an optimizer", "it writes an aligned wire shard of an fp32 master");
     if (R.moments > 1 && o.moment[0].dtype != o.moment[1].dtype)
         sc_unsupported(t, "an optimizer", "its two moments must have one dtype");
+    if constexpr (R.moments > 0) {
+        if (o.moment[0].dtype == INT8) {
+            with_float(t, o.grad.dtype, [&](auto g) {
+                with_float(t, o.master.dtype, [&](auto p) {
+                    for_each_launch(t, o, R.scaled, [&](const pieces &s) {
+                        SC_LAUNCH(t, (update_coded<R, decltype(g), decltype(p)>), filling(t, s.tiles), BLOCK, s, a);
+                    });
+                });
+            });
+            return;
+        }
+    }
     with_states<R.moments>(t, o, [&](auto g, auto p, auto m) {
         for_each_launch(t, o, rounds<decltype(m)> || R.scaled, [&](const pieces &s) {
             SC_LAUNCH(t, (update<R, decltype(g), decltype(p), decltype(m)>), filling(t, s.tiles), BLOCK, s, a);

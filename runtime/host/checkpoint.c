@@ -249,8 +249,10 @@ static void make_head(Saver *s) {
     metadata[1] = need_text("%*s", SHARD_WIDTH, "");
     for (int i = 0; i < s->n; i++) {
         const Piece *p = &s->pieces[i];
-        metadata[2 * i + 2] = need_text("%s@[%" PRId64 ",%" PRId64 ")#%s", s->b->params[p->param].path, p->begin,
-                                        p->end, piece_kind_name(p->kind));
+        char ahead[16] = "";
+        if (p->ahead) snprintf(ahead, sizeof ahead, "+%d", p->ahead);
+        metadata[2 * i + 2] = need_text("%s@[%" PRId64 ",%" PRId64 ")#%s%s", s->b->params[p->param].path, p->begin,
+                                        p->end, piece_kind_name(p->kind), ahead);
         metadata[2 * i + 3] = need_text(PIECE_SUM, 0ul);
     }
     s->text_at = need((size_t)s->n + 1, sizeof *s->text_at);

@@ -3,6 +3,9 @@
  *   DIR/step-00000010/rank-0.safetensors ...   tensors "layers.0.mlp.up.weight@[begin,end)#master",
  *                                              and as metadata under each tensor's name "crc32 1c0ffee5" of its bytes
  *                                              and as metadata "shard": "rank 0 of 2 at step 10 of run 8c1f..."
+ * A moment in 8 bits (sc_moments8.h) is codes, "#moment1", and the scales of its blocks [begin,end), "#scale1". A block
+ * is 256 elements of the parameter; where the parameter is kept behind another one its first block has fewer: of
+ * "#scale1+64" 64 less, which are the other's, and both have the scale.
  *   DIR/step-00000010/index.json               the index of that state alone: its "folder" is "."
  * index.json is replaced last, by a rename: at every moment it names a complete state. It says which run and step the
  * state is of, what its run was given (settings.h), and has the crc32 of every file's head, by rank; it ends in the

@@ -1,10 +1,11 @@
 /* Resuming: every file must be the one that the index names; the pieces of all files, sorted by (parameter, kind, first
  * element), must cover what the build needs; then every rank takes what its slices hold, whatever world the pieces were
  * written by. Buffers belong to a rank: rank r takes those of rank r modulo the old world. Moments may have been kept
- * in the other of their two dtypes: fp32 from bf16 is exact, bf16 from fp32 rounds to nearest, once.
- * Relies on: state, safetensors, file.h, dtype, jansson, zlib (crc32), target.
+ * in another of their dtypes: fp32 from bf16 or from 8 bits is exact, bf16 rounds to nearest, once, 8 bits code anew.
+ * Relies on: state, safetensors, file.h, dtype, sc_moments8.h, jansson, zlib (crc32), target.
  * Relied on by: run (before ranks start), train. */
 #include "../file.h"
+#include "../sc_moments8.h"
 #include "checkpoint.h"
 #include "die.h"
 #include "dtype.h"
@@ -28,6 +29,7 @@ typedef struct {
     char *path;
     PieceKind kind;
     int64_t begin, end;
+    int ahead; /* of scales: Piece.ahead */
     int file;
     const StTensor *tensor;
     bool summed; /* not in checkpoints of before there were checksums */
@@ -171,18 +173,23 @@ static void read_index(Checkpoint *c) {
 
 /* ── the pieces ──────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-/* "layers.0.weight@[0,128)#master": from the right, since a path may hold any character. */
+/* "layers.0.weight@[0,128)#master", or "...#scale1+64": from the right, since a path may hold any character. */
 static bool parse_name(const char *name, Entry *e) {
     const char *hash = strrchr(name, '#'), *at = NULL;
     for (const char *p = name; (p = strstr(p, "@[")); p++) at = p;
     if (!hash || !at || hash < at) return false;
     int used = 0;
     if (sscanf(at, "@[%" SCNd64 ",%" SCNd64 ")%n", &e->begin, &e->end, &used) != 2 || at + used != hash) return false;
+    const char *plus = strchr(hash, '+');
+    size_t n = plus ? (size_t)(plus - hash - 1) : strlen(hash + 1);
     int k = 0;
-    while (k < P_KINDS && strcmp(hash + 1, piece_kind_name((PieceKind)k)) != 0) k++;
+    for (const char *kind; k < P_KINDS; k++)
+        if (strlen(kind = piece_kind_name((PieceKind)k)) == n && strncmp(hash + 1, kind, n) == 0) break;
     e->kind = (PieceKind)k;
     e->path = need_text("%.*s", (int)(at - name), name);
-    return k < P_KINDS && e->begin >= 0 && e->begin <= e->end;
+    if (plus && (sscanf(plus, "+%3d%n", &e->ahead, &used) != 1 || plus[used])) return false;
+    bool may_follow = (k == P_SCALE1 || k == P_SCALE2) && e->ahead > 0 && e->ahead < SC_MOMENTS8_BLOCK;
+    return k < P_KINDS && e->begin >= 0 && e->begin <= e->end && (!plus || may_follow);
 }
 
 static int by_place(const void *a, const void *b) {
@@ -344,11 +351,48 @@ static bool lacks_internal(const Entry *e, int n, const sc_param_info *p) {
     return p->internal && (n == 0 || e[n - 1].end != p->numel);
 }
 
+/* The n entries of a kind, in order, are all of its `all` elements. */
+static void check_cover(const Checkpoint *c, const sc_param_info *p, PieceKind k, const Entry *e, int n, int64_t all) {
+    bool buffers = k == P_BUFFER && e->kind == P_BUFFER; /* one of every rank, each whole */
+    int64_t at = 0;
+    if (buffers && n != c->world)
+        die("%s: buffer '%s' is there for %d of %d ranks: " DAMAGED, c->dir, p->path, n, c->world);
+    for (int i = 0; i < n; i++) {
+        if (buffers) at = 0;
+        if (e[i].begin != at)
+            die("%s: elements %" PRId64 " to %" PRId64 " of '%s' (%s) are %s: " DAMAGED, c->files[e[i].file].path,
+                e[i].begin < at ? e[i].begin : at, e[i].begin < at ? at : e[i].begin, p->path, piece_kind_name(k),
+                e[i].begin < at ? "there twice" : "missing");
+        at = e[i].end;
+        if ((buffers || i == n - 1) && at != all)
+            die("%s: '%s' (%s) has %" PRId64 " elements there and %" PRId64 " in this build: " OTHER_MODEL, c->dir,
+                p->path, piece_kind_name(k), at, all);
+    }
+}
+
+/* A parameter's first block may have fewer than 256 elements of it. */
+static int64_t blocks_of(int64_t numel, int ahead) {
+    return (ahead + numel + SC_MOMENTS8_BLOCK - 1) / SC_MOMENTS8_BLOCK;
+}
+
+/* Of a moment in 8 bits, its scales: as many as it has blocks. */
+static void check_scales(const Checkpoint *c, const sc_param_info *p, PieceKind k) {
+    int n;
+    const Entry *e = entries_of(c, p->path, k, &n);
+    for (int i = 0; i < n; i++)
+        if (e[i].tensor->sc_dtype != FP32 || e[i].ahead != e->ahead)
+            die("%s: '%s' (%s) is not as it was saved: " DAMAGED, c->files[e[i].file].path, p->path,
+                piece_kind_name(k));
+    if (n == 0) die("%s: no %s of '%s', whose moments are int8: " DAMAGED, c->dir, piece_kind_name(k), p->path);
+    check_cover(c, p, k, e, n, blocks_of(p->numel, e->ahead));
+}
+
 static void check_param(const Checkpoint *c, int param, PieceKind k) {
     const sc_param_info *p = &c->b->params[param];
     int n = 0;
-    bool moment = k == P_MOMENT1 || k == P_MOMENT2;
-    if (!state_exists(c->b, param, k)) { /* a moment that is there would be taken for another optimizer's */
+    bool moment = piece_is_moment(k);
+    if (k == P_SCALE1 || k == P_SCALE2) return; /* with their moments */
+    if (!state_exists(c->b, param, k)) {        /* a moment that is there would be taken for another optimizer's */
         if (moment && p->trainable) entries_of(c, p->path, k, &n);
         if (n > 0) other_optimizer(c, "the", k, p->path, " is there, and this program keeps none");
         return;
@@ -362,26 +406,25 @@ static void check_param(const Checkpoint *c, int param, PieceKind k) {
     if (lacks_internal(e, n, p)) return;
     if (n == 0) die("%s: no '%s' there: " OTHER_MODEL, c->dir, p->path);
     sc_dtype want = state_dtype(c->b, param, k);
-    for (int i = 0; i < n; i++)
-        if (e[i].tensor->sc_dtype != (int)want &&
-            !(moment && (e[i].tensor->sc_dtype == FP32 || e[i].tensor->sc_dtype == BF16)))
+    for (int i = 0; i < n; i++) {
+        int there = e[i].tensor->sc_dtype;
+        if (there != (int)want && !(moment && (there == FP32 || there == BF16 || there == INT8)))
             die("%s: '%s' (%s) is %s there and %s in this build: " OTHER_MODEL, c->files[e[i].file].path, p->path,
                 piece_kind_name(k), e[i].tensor->dtype, host_dtype_st(want));
-    bool buffers = k == P_BUFFER && e->kind == P_BUFFER; /* one of every rank, each whole */
-    int64_t at = 0;
-    if (buffers && n != c->world)
-        die("%s: buffer '%s' is there for %d of %d ranks: " DAMAGED, c->dir, p->path, n, c->world);
-    for (int i = 0; i < n; i++) {
-        if (buffers) at = 0;
-        if (e[i].begin != at)
-            die("%s: elements %" PRId64 " to %" PRId64 " of '%s' (%s) are %s: " DAMAGED, c->files[e[i].file].path,
-                e[i].begin < at ? e[i].begin : at, e[i].begin < at ? at : e[i].begin, p->path, piece_kind_name(k),
-                e[i].begin < at ? "there twice" : "missing");
-        at = e[i].end;
-        if ((buffers || i == n - 1) && at != p->numel)
-            die("%s: '%s' (%s) has %" PRId64 " elements there and %" PRId64 " in this build: " OTHER_MODEL, c->dir,
-                p->path, piece_kind_name(k), at, p->numel);
+        if (there != e->tensor->sc_dtype && (there == INT8 || e->tensor->sc_dtype == INT8))
+            die("%s: '%s' (%s) is %s there and %s in another file: " DAMAGED, c->files[e[i].file].path, p->path,
+                piece_kind_name(k), e[i].tensor->dtype, e->tensor->dtype);
     }
+    check_cover(c, p, k, e, n, p->numel);
+    if (moment && e->tensor->sc_dtype == INT8) check_scales(c, p, piece_scales(k));
+}
+
+/* It is kept there as this build keeps it: in 8 bits, in the same blocks. */
+static bool same_codes(const Checkpoint *c, int param, PieceKind k) {
+    const char *path = c->b->params[param].path;
+    int n, scales;
+    const Entry *e = entries_of(c, path, k, &n), *s = entries_of(c, path, piece_scales(k), &scales);
+    return e->tensor->sc_dtype == INT8 && scales > 0 && s->ahead == state_ahead(c->b, param);
 }
 
 static void tell_converted(const Checkpoint *c) {
@@ -393,10 +436,16 @@ static void tell_converted(const Checkpoint *c) {
         int param = (int)(p - c->b->params);
         if (param == c->b->nparams || !state_exists(c->b, param, P_MOMENT1)) continue;
         sc_dtype here = state_dtype(c->b, param, P_MOMENT1);
-        if (e->tensor->sc_dtype == (int)here) continue;
+        if (e->tensor->sc_dtype == (int)here) {
+            if (here != INT8 || same_codes(c, param, P_MOMENT1)) continue;
+            note("%s: the optimizer's moments are in other blocks of 256 elements there: coded anew", c->dir);
+            return;
+        }
         note("%s: the optimizer's moments are %s there and %s in this build: %s", c->dir,
              host_dtype_name((sc_dtype)e->tensor->sc_dtype), host_dtype_name(here),
-             here == FP32 ? "taken as they are" : "rounded to nearest");
+             here == FP32   ? "taken as they are"
+             : here == INT8 ? "coded in blocks of 256"
+                            : "rounded to nearest");
         return;
     }
 }
@@ -417,12 +466,38 @@ Checkpoint *checkpoint_open(const sc_build *b, const char *dir) {
 
 /* ── loading ─────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
+typedef struct { /* where elements go: to the bytes of a piece, or, `values`, to floats */
+    sc_rank *r;
+    const Piece *p;
+    float *values;
+    int64_t first;      /* which element values[0] is */
+    const float *codes; /* by code, for values of 8 bits without their scales */
+    uint8_t *converted; /* CHUNK bytes */
+} Sink;
+
+static void take(const Sink *s, sc_dtype there, const uint8_t *bytes, int64_t from, int64_t n) {
+    if (s->values && there == INT8) {
+        for (int64_t i = 0; i < n; i++) s->values[from - s->first + i] = s->codes[bytes[i]];
+        return;
+    }
+    if (s->values) {
+        host_convert(FP32, s->values + (from - s->first), there, bytes, n);
+        return;
+    }
+    if (there != s->p->dtype) {
+        host_convert(s->p->dtype, s->converted, there, bytes, n);
+        bytes = s->converted;
+    }
+    int64_t size = sc_size(s->p->dtype);
+    sc_write(s->r, s->p->host, s->p->at + (uint64_t)((from - s->p->begin) * size), bytes, (size_t)(n * size));
+}
+
 /* Takes the elements [begin, end) of a parameter from a tensor. For its checksum all of the tensor is read. */
-static void copy_range(const Checkpoint *c, sc_rank *r, const Entry *e, const Piece *p, int64_t begin, int64_t end,
+static void copy_range(const Checkpoint *c, const Entry *e, int64_t begin, int64_t end, const Sink *to,
                        uint8_t *chunk) {
     const StFile *f = &c->files[e->file];
     sc_dtype there = (sc_dtype)e->tensor->sc_dtype;
-    int64_t read_size = sc_size(there), size = sc_size(p->dtype), most = CHUNK / WIDEST, n;
+    int64_t read_size = sc_size(there), most = CHUNK / WIDEST, n;
     int64_t last = e->summed ? e->end : end;
     unsigned long sum = crc32(0, NULL, 0);
     for (int64_t at = e->summed ? e->begin : begin; at < last; at += n) {
@@ -431,14 +506,9 @@ static void copy_range(const Checkpoint *c, sc_rank *r, const Entry *e, const Pi
             die("%s: cannot read '%s': %s; resume from another checkpoint, or copy the file anew", f->path,
                 e->tensor->name, strerror(errno));
         if (e->summed) sum = crc32(sum, chunk, (unsigned)(n * read_size));
-        int64_t from = at > begin ? at : begin, to = at + n < end ? at + n : end;
-        if (from >= to) continue;
-        const uint8_t *bytes = chunk + (from - at) * read_size;
-        if (there != p->dtype) {
-            host_convert(p->dtype, chunk + CHUNK, there, bytes, to - from);
-            bytes = chunk + CHUNK;
-        }
-        sc_write(r, p->host, p->at + (uint64_t)((from - p->begin) * size), bytes, (size_t)((to - from) * size));
+        int64_t from = at > begin ? at : begin, last_of = at + n < end ? at + n : end;
+        if (from >= last_of) continue;
+        take(to, there, chunk + (from - at) * read_size, from, last_of - from);
     }
     if (e->summed && sum != e->sum)
         die("%s: the bytes of '%s' are not those that were saved (" PIECE_SUM ", was " PIECE_SUM "): " DAMAGED
@@ -446,24 +516,103 @@ static void copy_range(const Checkpoint *c, sc_rank *r, const Entry *e, const Pi
             f->path, e->tensor->name, sum, e->sum);
 }
 
+/* Those of a kind that lie in [begin, end). */
+static void copy_entries(const Checkpoint *c, const sc_param_info *p, PieceKind k, int64_t begin, int64_t end,
+                         const Sink *to, uint8_t *chunk) {
+    int n;
+    const Entry *e = pieces_of(c, p, k, &n);
+    for (int i = 0; i < n; i++) {
+        int64_t from = e[i].begin > begin ? e[i].begin : begin, last = e[i].end < end ? e[i].end : end;
+        if (from < last) copy_range(c, &e[i], from, last, to, chunk);
+    }
+}
+
+/* ── moments of another dtype, or in other blocks ────────────────────────────────────────────────────────────────────
+ */
+/* A moment's elements [begin, end) as floats, whatever they are kept as. */
+static void copy_values(const Checkpoint *c, const sc_param_info *p, PieceKind k, int64_t begin, int64_t end, float *to,
+                        uint8_t *chunk) {
+    float codes[SC_MOMENTS8_CODES];
+    int n;
+    for (int i = 0; i < SC_MOMENTS8_CODES; i++) codes[i] = sc_moments8_value(i, k == P_MOMENT1);
+    copy_entries(c, p, k, begin, end, &(Sink){.values = to, .first = begin, .codes = codes}, chunk);
+    if (entries_of(c, p->path, k, &n)->tensor->sc_dtype != INT8) return;
+    PieceKind own = piece_scales(k);
+    int ahead = entries_of(c, p->path, own, &n)->ahead;
+    int64_t first = (ahead + begin) / SC_MOMENTS8_BLOCK, many = blocks_of(end, ahead) - first;
+    float *scales = need((size_t)many, sizeof *scales);
+    copy_entries(c, p, own, first, first + many, &(Sink){.values = scales, .first = first}, chunk);
+    for (int64_t i = begin; i < end; i++) to[i - begin] *= scales[(ahead + i) / SC_MOMENTS8_BLOCK - first];
+    free(scales);
+}
+
+/* A unit's moment in 8 bits from what is none, or has other blocks. A block may be that of two parameters, so the whole
+ * shard is coded at once. */
+static void code_unit(const Checkpoint *c, sc_rank *r, int unit, PieceKind k, const Piece *pieces, int npieces,
+                      uint8_t *chunk) {
+    const sc_unit_info *u = &c->b->units[unit];
+    int64_t n = u->shard_numel;
+    int host = k == P_MOMENT1 ? u->host_m : u->host_v;
+    uint64_t at = k == P_MOMENT1 ? u->m : u->v;
+    float *values = need((size_t)n, sizeof *values);
+    uint8_t *state = need((size_t)sc_moments8_bytes(n), 1);
+    for (const Piece *p = pieces; p < pieces + npieces; p++)
+        if (p->kind == k && c->b->params[p->param].unit == unit)
+            copy_values(c, &c->b->params[p->param], k, p->begin, p->end, values + (p->at - at), chunk);
+    for (int64_t i = 0, block = SC_MOMENTS8_BLOCK; i < n; i += block)
+        sc_moments8_scales(state, n)[i / block] = sc_moments8_code_block(state + i, values + i, block, k == P_MOMENT1);
+    sc_write(r, host, at, state, (size_t)sc_moments8_bytes(n));
+    free(state);
+    free(values);
+}
+
+/* Which pieces are to be coded anew: those of units where any is. */
+static void code_units(const Checkpoint *c, sc_rank *r, const Piece *pieces, int npieces, bool *done, uint8_t *chunk) {
+    for (int unit = 0; unit < c->b->nunits; unit++)
+        for (int k = P_MOMENT1; k <= P_MOMENT2; k++) {
+            bool anew = false;
+            for (int i = 0; i < npieces; i++) {
+                const Piece *p = &pieces[i];
+                if (c->b->params[p->param].unit != unit || (int)p->kind != k || p->dtype != INT8) continue;
+                anew |= !same_codes(c, p->param, p->kind);
+            }
+            if (!anew) continue;
+            code_unit(c, r, unit, (PieceKind)k, pieces, npieces, chunk);
+            for (int i = 0; i < npieces; i++)
+                done[i] |= c->b->params[pieces[i].param].unit == unit &&
+                           ((int)pieces[i].kind == k || pieces[i].kind == piece_scales((PieceKind)k));
+        }
+}
+
 void checkpoint_load(const Checkpoint *c, sc_rank *r) {
     Piece *pieces;
     uint8_t *chunk = need(2, CHUNK); /* as read; converted */
-    int npieces = state_pieces(c->b, sc_rank_index(r), &pieces);
+    int npieces = state_pieces(c->b, sc_rank_index(r), &pieces), n;
+    bool *done = need((size_t)npieces + 1, sizeof *done);
+    code_units(c, r, pieces, npieces, done, chunk);
     for (const Piece *p = pieces; p < pieces + npieces; p++) {
-        int n;
-        const Entry *e = pieces_of(c, &c->b->params[p->param], p->kind, &n);
-        if (lacks_internal(e, n, &c->b->params[p->param])) continue;
-        bool buffers = p->kind == P_BUFFER && e->kind == P_BUFFER;
-        if (buffers) copy_range(c, r, &e[sc_rank_index(r) % c->world], p, p->begin, p->end, chunk);
-        for (int i = 0; i < n && !buffers; i++) {
-            int64_t begin = e[i].begin > p->begin ? e[i].begin : p->begin, end = e[i].end < p->end ? e[i].end : p->end;
-            if (begin < end) copy_range(c, r, &e[i], p, begin, end, chunk);
+        const sc_param_info *param = &c->b->params[p->param];
+        const Entry *e = pieces_of(c, param, p->kind, &n);
+        Sink to = {.r = r, .p = p, .converted = chunk + CHUNK};
+        if (done[p - pieces] || lacks_internal(e, n, param)) continue;
+        if (piece_is_moment(p->kind) && p->dtype != INT8 && e->tensor->sc_dtype == INT8) {
+            float *values = need((size_t)(p->end - p->begin), sizeof *values);
+            copy_values(c, param, p->kind, p->begin, p->end, values, chunk);
+            for (int64_t at = p->begin, some; at < p->end; at += some) {
+                some = p->end - at < CHUNK / WIDEST ? p->end - at : CHUNK / WIDEST;
+                take(&to, FP32, (const uint8_t *)(values + (at - p->begin)), at, some);
+            }
+            free(values);
+        } else if (p->kind == P_BUFFER && e->kind == P_BUFFER) {
+            copy_range(c, &e[sc_rank_index(r) % c->world], p->begin, p->end, &to, chunk);
+        } else {
+            copy_entries(c, param, p->kind, p->begin, p->end, &to, chunk);
         }
     }
     if (state_counts_steps(c->b)) sc_write(r, 0, c->b->step_at, &c->progress.adam_step, sizeof(int64_t));
     if (c->b->has_scaler && c->progress.scaler.scale > 0)
         sc_write(r, 0, c->b->scaler_at, &c->progress.scaler, sizeof c->progress.scaler);
+    free(done);
     free(pieces);
     free(chunk);
 }

@@ -3,13 +3,14 @@
  * Relies on: the tables of sc.h, schema/optimizers.h.
  * Relied on by: checkpoint, resume, weights, export. */
 #include "state.h"
+#include "../schema/moments8.h"
 #include "../schema/optimizers.h"
 #include "die.h"
 #include "dtype.h"
 #include <string.h>
 
 const char *piece_kind_name(PieceKind k) {
-    static const char *const names[P_KINDS] = {"master", "moment1", "moment2", "buffer", "average"};
+    static const char *const names[P_KINDS] = {"master", "moment1", "moment2", "buffer", "average", "scale1", "scale2"};
     return names[k];
 }
 
@@ -18,17 +19,25 @@ typedef struct { /* a flat shard */
     uint64_t at;
     int64_t numel;
     sc_dtype dtype;
+    int64_t each; /* elements of the flat buffer that one of its own is for */
 } Shard;
+
+static Shard scales_of(const sc_unit_info *u, int has, int host, uint64_t at) {
+    return (Shard){has && u->moments == INT8,          host, at + (uint64_t)u->shard_numel,
+                   u->shard_numel / SC_MOMENTS8_BLOCK, FP32, SC_MOMENTS8_BLOCK};
+}
 
 static Shard shard_of(const sc_build *b, const sc_param_info *p, PieceKind k) {
     if (p->buffer || k == P_BUFFER || p->unit < 0) return (Shard){0};
     const sc_unit_info *u = &b->units[p->unit];
     if (!p->trainable)
-        return (Shard){k == P_VALUE && u->has_frozen, u->host_frozen, u->frozen, u->frozen_shard_numel, u->dtype};
-    if (k == P_MOMENT1) return (Shard){u->has_m, u->host_m, u->m, u->shard_numel, u->moments};
-    if (k == P_MOMENT2) return (Shard){u->has_v, u->host_v, u->v, u->shard_numel, u->moments};
-    if (k == P_AVERAGE) return (Shard){u->has_average, u->host_average, u->average, u->shard_numel, FP32};
-    return (Shard){u->has_master, u->host_master, u->master, u->shard_numel, u->dtype};
+        return (Shard){k == P_VALUE && u->has_frozen, u->host_frozen, u->frozen, u->frozen_shard_numel, u->dtype, 1};
+    if (k == P_MOMENT1) return (Shard){u->has_m, u->host_m, u->m, u->shard_numel, u->moments, 1};
+    if (k == P_MOMENT2) return (Shard){u->has_v, u->host_v, u->v, u->shard_numel, u->moments, 1};
+    if (k == P_SCALE1) return scales_of(u, u->has_m, u->host_m, u->m);
+    if (k == P_SCALE2) return scales_of(u, u->has_v, u->host_v, u->v);
+    if (k == P_AVERAGE) return (Shard){u->has_average, u->host_average, u->average, u->shard_numel, FP32, 1};
+    return (Shard){u->has_master, u->host_master, u->master, u->shard_numel, u->dtype, 1};
 }
 
 bool state_exists(const sc_build *b, int param, PieceKind k) {
@@ -60,18 +69,19 @@ int state_pieces(const sc_build *b, int rank, Piece **out) {
     int n = 0;
     for (int i = 0; i < b->nparams; i++) {
         const sc_param_info *p = &b->params[i];
-        if (p->buffer) all[n++] = (Piece){i, P_BUFFER, 0, p->numel, p->dtype, 0, p->at};
+        if (p->buffer) all[n++] = (Piece){i, P_BUFFER, 0, p->numel, p->dtype, 0, p->at, 0};
         for (int k = 0; k < P_KINDS; k++) {
             Shard s = shard_of(b, p, (PieceKind)k);
             if (!s.has) continue;
             Part part = part_of(b, p, rank);
             int64_t from = sc_coord_on(axis_of(b, p), rank).at * s.numel, to = from + s.numel;
-            int64_t begin = p->flat_offset > from ? p->flat_offset : from;
-            int64_t end = p->flat_offset + part.numel < to ? p->flat_offset + part.numel : to;
+            int64_t low = p->flat_offset / s.each, high = (p->flat_offset + part.numel + s.each - 1) / s.each;
+            int64_t begin = low > from ? low : from, end = high < to ? high : to;
             if (begin >= end) continue;
             uint64_t at = s.at + (uint64_t)(begin - from) * (uint64_t)sc_size(s.dtype);
-            int64_t first = part.begin - p->flat_offset;
-            all[n++] = (Piece){i, (PieceKind)k, first + begin, first + end, s.dtype, s.host, at};
+            int64_t first = part.begin / s.each - low;
+            int ahead = s.each > 1 ? state_ahead(b, i) : 0;
+            all[n++] = (Piece){i, (PieceKind)k, first + begin, first + end, s.dtype, s.host, at, ahead};
         }
     }
     return n;
@@ -107,8 +117,12 @@ const char *state_optimizer(const sc_build *b, int param) {
 sc_dtype state_dtype(const sc_build *b, int param, PieceKind k) {
     const sc_param_info *p = &b->params[param];
     if (p->buffer) return p->dtype;
-    if (k == P_AVERAGE) return FP32;
-    return k == P_MOMENT1 || k == P_MOMENT2 ? b->units[p->unit].moments : b->units[p->unit].dtype;
+    if (k == P_AVERAGE || k == P_SCALE1 || k == P_SCALE2) return FP32;
+    return piece_is_moment(k) ? b->units[p->unit].moments : b->units[p->unit].dtype;
+}
+
+int state_ahead(const sc_build *b, int param) {
+    return (int)(b->params[param].flat_offset % SC_MOMENTS8_BLOCK);
 }
 
 int adapter_of(const sc_build *b, int param, bool *thin) {

@@ -3,7 +3,7 @@
 local nn, optim = require "nn", require "optim"
 
 local o = nn.options {
-  lr = 0.02, way = nn.choice("original", "match_rms_adamw", "plain"), moments = nn.choice("fp32", "bf16"), accumulate = 1, clip = 0.0,
+  lr = 0.02, way = nn.choice("original", "match_rms_adamw", "plain"), moments = nn.choice("fp32", "bf16", "int8"), accumulate = 1, clip = 0.0,
   others = nn.choice("adamw", "lion"), scaler = false, offload = nn.choice("none", "true", "stream"), dtype = nn.choice("fp32", "bf16"),
   replicate = 1,
 }

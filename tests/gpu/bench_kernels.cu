@@ -5,6 +5,7 @@
  * A line a kernel: time, bytes that it must move, and their rate; the ceiling is the first line, a device copy.
  * Launches are captured into one graph, as in a step, and go round a few copies of the operands, so that nothing is in
  * the L2. */
+#include "../../runtime/schema/moments8.h"
 #include "trial.h"
 
 enum { REPEATS = 20, COPIES = 3 };
@@ -37,6 +38,8 @@ __global__ void scatter(void *p, int dtype, int64_t n, int64_t limit, bool posit
         double u = (double)(r >> 11) / 9007199254740992.0;
         if (dtype == INT32) ((int32_t *)p)[i] = (int32_t)((double)limit * u * u * u * u);
         if (dtype == INT64) ((int64_t *)p)[i] = 10;
+        /* codes of small moments, whose scales have these bytes too */
+        if (dtype == INT8) ((int8_t *)p)[i] = (int8_t)(60 + (r >> 40) % 8);
     }
 }
 static int64_t index_limit = 50257;
@@ -209,6 +212,13 @@ static void updates_of(const sizes &s) {
     adam.grad = b;
     adam.wire = {};
     time_kernel(label(s, "adam, bf16 gradient and moments"), adam, 18 * p);
+    int64_t whole = s.shard / 512 * 512; /* blocks, half of them each group's */
+    std::vector<int64_t> blocks = {0, whole / 2, 0, whole / 2, whole, 1};
+    adam.m = adam.v = described(INT8, {sc_moments8_bytes(whole)});
+    adam.table = blocks.data(), adam.ntable = (int64_t)blocks.size(), adam.slice = whole;
+    time_kernel(label(s, "adam, bf16 gradient, int8 moments"), adam, (10 + 4 * 65 / 64.0) * (double)whole);
+    adam.grad = g, adam.wire = b;
+    time_kernel(label(s, "adam with a wire shard, int8 moments"), adam, (14 + 4 * 65 / 64.0) * (double)whole);
     time_kernel(label(s, "sgd with momentum"),
                 sc_sgd_args{.grad = g,
                             .master = g,

@@ -69,6 +69,7 @@ static inline void encode(int d, void *to, double x) {
     if (d == FP8_E5M2) *(uint8_t *)to = sc_to_fp8_e5m2((float)x);
     if (d == INT32) *(int32_t *)to = (int32_t)x;
     if (d == INT64) *(int64_t *)to = (int64_t)x;
+    if (d == INT8) *(int8_t *)to = (int8_t)x;
     if (d == BOOL) *(uint8_t *)to = x != 0;
 }
 static inline double decode(int d, const void *from) {
@@ -79,6 +80,7 @@ static inline double decode(int d, const void *from) {
     if (d == FP8_E5M2) return sc_from_fp8_e5m2(*(const uint8_t *)from);
     if (d == INT32) return *(const int32_t *)from;
     if (d == INT64) return (double)*(const int64_t *)from;
+    if (d == INT8) return *(const int8_t *)from;
     if (d == BOOL) return *(const uint8_t *)from;
     return 0;
 }
@@ -86,6 +88,7 @@ static inline const char *dtype_text(int d) {
     return d == FP32       ? "fp32"
            : d == BF16     ? "bf16"
            : d == FP16     ? "fp16"
+           : d == INT8     ? "int8"
            : d == INT32    ? "int32"
            : d == INT64    ? "int64"
            : d == FP8_E4M3 ? "e4m3"

@@ -2,6 +2,7 @@
 beside compute take what the device profile says, with what the memory of this machine gives: machines of one kind of GPU differ in it.
 
 Relies on: runner.py; tests/program/rows/offload.lua; shardc and sc_calibrate, which build.py leaves there. Relied on by: run.py, by its name."""
+import itertools
 import json
 import os
 import re
@@ -15,6 +16,7 @@ MODEL = os.path.join("tests", "program", "rows", "offload.lua")
 WAYS = {"stream": dict(way="stream"), "host": dict(way="host"), "mixed": dict(way="mixed"), "grads": dict(way="stream", grads=True),
         "optimizer": dict(way="stream", params=False), "kept": dict(way="stream", kept=True), "unclipped": dict(way="stream", clip=0.0)}
 WORLDS = 1, 2, 4
+NARROW = "bf16", "int8"  # moments
 LARGE = dict(dim=4096, layers=8, batch=8, seq=1024, clip=0.0)  # 1.1 G parameters in 8 blocks
 PROGRAMS = {}
 for w in WORLDS:
@@ -24,7 +26,8 @@ for w in WORLDS:
     for name, options in WAYS.items():
         PROGRAMS["offload-%s-w%d" % (name, w)] = (MODEL, w, dict(small, **options))
     for way in "none", "stream", "host":
-        PROGRAMS["offload-%s-bf16-moments-w%d" % (way, w)] = (MODEL, w, dict(small, way=way, moments="bf16"))
+        for moments in NARROW:
+            PROGRAMS["offload-%s-%s-moments-w%d" % (way, moments, w)] = (MODEL, w, dict(small, way=way, moments=moments))
     PROGRAMS["offload-large-w%d" % w] = (MODEL, w, dict(LARGE, way="stream"))
 
 
@@ -34,10 +37,10 @@ def same_bits(r, name, world, *args):
     return "20 steps, the bits of no offload"
 
 
-def same_narrow_bits(r, way, world):
-    """Moments of bf16, rounded on the device or on the CPU."""
-    none, here, wide = (r.train(x % world, world) for x in ("offload-none-bf16-moments-w%d", "offload-%s-bf16-moments-w%%d" % way, "offload-none-w%d"))
-    same_run(here, none, "moments of bf16, " + way)
+def same_narrow_bits(r, way, moments, world):
+    """Moments of bf16 or 8 bits, rounded on the device or on the CPU."""
+    none, here, wide = (r.train(x % world, world) for x in ("offload-none-%s-moments-w%%d" % moments, "offload-%s-%s-moments-w%%d" % (way, moments), "offload-none-w%d"))
+    same_run(here, none, "moments of %s, %s" % (moments, way))
     check(here[1] != wide[1], "moments of fp32 give the same weights")
     return "20 steps, the bits of no offload"
 
@@ -76,8 +79,8 @@ def cases(r):
     for w in WORLDS:
         for name in WAYS:
             yield "rows.S-offload-%s-w%d" % (name, w), w, lambda a=(name, w): same_bits(r, *a)
-        for way in "stream", "host":
-            yield "rows.S-offload-%s-bf16-moments-w%d" % (way, w), w, lambda a=(way, w): same_narrow_bits(r, *a)
+        for way, moments in itertools.product(("stream", "host"), NARROW):
+            yield "rows.S-offload-%s-%s-moments-w%d" % (way, moments, w), w, lambda a=(way, moments, w): same_narrow_bits(r, *a)
         yield "rows.S-offload-poison-w%d" % w, w, lambda w=w: same_bits(r, "stream", w, "--poison")
         yield "rows.S-offload-no-graph-w%d" % w, w, lambda w=w: same_bits(r, "mixed", w, "--no-graph")
         yield "rows.S-offload-again-w%d" % w, w, lambda w=w: once_more(r, "offload-stream-w%d" % w, w)

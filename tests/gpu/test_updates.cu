@@ -4,6 +4,7 @@
  * runtime/cuda/k_*.cu. Relied on by: make gpu-test. Arguments as test_kernels.cu's. */
 #include "trial.h"
 
+#include "../../runtime/sc_moments8.h"
 #include "../../runtime/sc_optimizer.h"
 #include "../../runtime/schema/matrices.h"
 #include "../../runtime/schema/workspace.h"
@@ -421,14 +422,147 @@ static void sgd_trial(const optimizer_case &c, bool momentum) {
     t.expect("momentum's bits", b, hb, -1);
 }
 
+/* ── moments in 8 bits ────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static tensor &coded(pool &p, int64_t n) {
+    tensor &m = p.empty(INT8, {sc_moments8_bytes(n)});
+    std::vector<float> scales;
+    for (int64_t b = 0; b < n / SC_MOMENTS8_BLOCK; b++)
+        scales.push_back(b % 7 == 3 ? 0 : (float)ldexp(1 + fabs(uniform()), (int)(40 * uniform()) - 20));
+    fill(m, [&, i = (int64_t)0]() mutable {
+        int8_t scale = i < n ? 0 : ((const int8_t *)scales.data())[i - n], code = (int8_t)(uniform() * 127.999);
+        return (double)(i++ < n ? code : scale);
+    });
+    return m;
+}
+/* The update of a block of the rank's slice, written down once more. */
+static void update_block_on_host(const optimizer_case &c, const sc_rule &rule, sc_constants step, int64_t at,
+                                 const numbers &grad, numbers &w, numbers *moment) {
+    int64_t n = c.shard_numel, block = at / SC_MOMENTS8_BLOCK;
+    float x[2][SC_MOMENTS8_BLOCK], scale[2] = {}, unused;
+    auto byte = [&](int j, int64_t i) { return (uint8_t)(int8_t)moment[j][i]; };
+    for (int j = 0; j < rule.moments; j++) {
+        for (int b = 0; b < 4; b++) ((uint8_t *)&scale[j])[b] = byte(j, n + block * 4 + b);
+        for (int64_t i = 0; i < SC_MOMENTS8_BLOCK; i++)
+            x[j][i] = sc_moments8_value(byte(j, at + i), j == 0) * scale[j];
+        scale[j] = 0;
+    }
+    bool any = false;
+    for (int64_t i = 0; i < SC_MOMENTS8_BLOCK; i++) {
+        int group = group_of(c, at + i);
+        if (group < 0) continue;
+        float p = (float)w[at + i];
+        sc_constants constants = rule.group(step, &record, group);
+        rule.element(&constants, (float)grad[at + i], &p, &x[0][i], rule.moments > 1 ? &x[1][i] : &unused);
+        w[at + i] = stored(c.master, p);
+        for (int j = 0; j < rule.moments; j++) scale[j] = fmaxf(scale[j], fabsf(x[j][i]));
+        any = true;
+    }
+    for (int j = 0; j < rule.moments && any; j++) {
+        float inverse = scale[j] < 0x1p-126f ? 0 : 1 / scale[j];
+        for (int b = 0; b < 4; b++) moment[j][n + block * 4 + b] = ((const int8_t *)&scale[j])[b];
+        for (int64_t i = 0; i < SC_MOMENTS8_BLOCK; i++) {
+            if (group_of(c, at + i) < 0) continue;
+            int code = sc_moments8_code(x[j][i] * inverse, x[j][i], j == 0);
+            moment[j][at + i] = (int8_t)code;
+        }
+    }
+}
+/* wide: gradients of any size, from subnormals up. */
+static void coded_trial(const optimizer_case &c, const char *what, const sc_rule &rule, bool wide = false) {
+    pool p;
+    int64_t n = c.shard_numel;
+    bool muon = !strcmp(what, "muon_momentum"), wired = c.master == FP32 && !muon && strcmp(what, "sgd");
+    tensor &g = p.random(c.grad, {n}), &w = p.random(muon ? BF16 : c.master, {n}), &m = coded(p, n), &v = coded(p, n);
+    tensor &clip = p.empty(FP32, {1}), &step = p.integers({1}, 5, 6, INT64), &wire = p.random(BF16, {n});
+    fill(clip, [] { return 0.7; });
+    fill(g, [&, i = (int64_t)0]() mutable {
+        int power = wide ? (int)(fabs(uniform()) * 150) - 140 : -10;
+        return i++ / SC_MOMENTS8_BLOCK % 7 == 3 ? 0 : ldexp(normal(), power);
+    });
+    if (muon) fill(w, [] { return 0.0; });
+    numbers hw = w.x, moment[2] = {m.x, v.x}, want = wire.x;
+    sc_constants constants = rule.step(&record.of[0], 5, (float)clip.x[0], c.flag);
+    optimizer_case to = c;
+    if (muon) to.master = BF16;
+    for (int64_t at = 0; at < n; at += SC_MOMENTS8_BLOCK)
+        update_block_on_host(to, rule, constants, at, g.x, hw, moment);
+    for (int64_t i = 0; i < n; i++)
+        if (group_of(c, i) >= 0) want[i] = sc_from_bf16(sc_to_bf16((float)hw[i]));
+    const int64_t *table = c.table.data(), ntable = (int64_t)c.table.size();
+    auto go = [&](trial t) {
+        t.place[0].at = c.shard;
+        t.run();
+        t.expect("master's bits", w, hw, -1);
+        t.expect("m's bits", m, moment[0], -1);
+        if (rule.moments > 1) t.expect("v's bits", v, moment[1], -1);
+        if (wired) t.expect("wire", wire, want, -1);
+    };
+    std::string name = name_of(what, c);
+    if (!strcmp(what, "adam"))
+        go(trial(name, sc_adam_args{.grad = g.t,
+                                    .master = w.t,
+                                    .coefficient = clip.t,
+                                    .m = m.t,
+                                    .v = v.t,
+                                    .step = step.t,
+                                    .wire = given(wired, wire),
+                                    .table = table,
+                                    .ntable = ntable,
+                                    .decoupled = c.flag,
+                                    .slice = n}));
+    else if (!strcmp(what, "lion"))
+        go(trial(name, sc_lion_args{.grad = g.t,
+                                    .master = w.t,
+                                    .coefficient = clip.t,
+                                    .m = m.t,
+                                    .wire = given(wired, wire),
+                                    .table = table,
+                                    .ntable = ntable,
+                                    .slice = n}));
+    else if (muon)
+        go(trial(name, sc_muon_momentum_args{.update = w.t,
+                                             .grad = g.t,
+                                             .coefficient = clip.t,
+                                             .momentum = m.t,
+                                             .table = table,
+                                             .ntable = ntable,
+                                             .nesterov = c.flag,
+                                             .slice = n}));
+    else
+        go(trial(name, sc_sgd_args{.grad = g.t,
+                                   .master = w.t,
+                                   .coefficient = clip.t,
+                                   .momentum = m.t,
+                                   .table = table,
+                                   .ntable = ntable,
+                                   .nesterov = c.flag,
+                                   .slice = n}));
+}
+static void coded_trials(const std::vector<int64_t> &plain, const std::vector<int64_t> &many) {
+    for (int grad : floats)
+        for (int master : floats) {
+            bool flag = (grad + master) % 2;
+            coded_trial({grad, master, INT8, flag, 1, 5120, plain}, "adam", sc_adam);
+            coded_trial({grad, master, INT8, flag, 1, 5120, plain}, "sgd", sc_momentum);
+            coded_trial({grad, master, INT8, flag, 1, 5120, plain}, "lion", sc_lion);
+            coded_trial({grad, master, INT8, flag, 1, 5120, plain}, "muon_momentum", sc_muon_momentum);
+        }
+    for (int shard = 0; shard < 4; shard++) coded_trial({BF16, FP32, INT8, true, shard, 9728, many}, "adam", sc_adam);
+    for (bool wide : {false, true})
+        coded_trial({FP32, FP32, INT8, true, 0, 204800, {0, 204799, 1}}, "adam", sc_adam, wide);
+}
+
 /* Gradients are not finite: a step that may be skipped leaves everything as it was, and writes the wire from it. */
 static void skipped_trial(int d, int moments) {
     pool p;
     int64_t n = 5120;
     optimizer_case c = {d, FP32, moments, true, 1, n, {0, 9000, 1, 9216, 11111, 2}};
     std::vector<int64_t> rows = rows_of(c);
-    tensor &g = p.random(d, {n}), &w = p.random(FP32, {n}), &m = p.random(moments, {n}), &v = p.random(moments, {n});
-    tensor &clip = p.empty(FP32, {2}), &step = p.integers({1}, 5, 6, INT64), &wire = p.random(BF16, {n});
+    int64_t many = moments == INT8 ? sc_moments8_bytes(n) : n;
+    tensor &g = p.random(d, {n}), &w = p.random(FP32, {n}), &m = p.random(moments, {many});
+    tensor &v = p.random(moments, {many}), &clip = p.empty(FP32, {2}), &step = p.integers({1}, 5, 6, INT64);
+    tensor &wire = p.random(BF16, {n});
     fill(g, [] { return (double)NAN; });
     fill(clip, [k = 0]() mutable { return (double)k++; });
     numbers want = wire.x;
@@ -528,13 +662,14 @@ static void optimizers() {
         }
     for (int moments : {FP32, BF16})
         for (bool flag : {false, true}) adam_trial({FP32, FP32, moments, flag, 0, 200000, {0, 200000, 1}}, true);
+    coded_trials(plain, many);
     for (int d : floats) {
         sum_squares_trial(d, 4096 * 3, 0);
         sum_squares_trial(d, 10001, 0);
         sum_squares_trial(d, 5000, 1);
     }
     for (int d : floats)
-        for (int moments : {FP32, BF16}) skipped_trial(d, moments);
+        for (int moments : {FP32, BF16, INT8}) skipped_trial(d, moments);
     for (double size : {1.0, 0.001}) clip_trial(size, false);
     for (double size : {1.0, 0.001, (double)INFINITY}) clip_trial(size, true);
     pool p;

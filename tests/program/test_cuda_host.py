@@ -149,6 +149,7 @@ CASES = [
     ("llama3.lua", 2, dict(size="tiny", layers=2, dim=32, heads=4, kv_heads=2, ffn=64, vocab=256, batch=2, seq=32, offload="state", moments="bf16"), None),
     (NET, 4, dict(batch=4), "mesh = { shard = 2, replicate = 2 }"),
     (NET, 2, dict(batch=4, moments="bf16"), "offload = { optimizer = 'host' }"),
+    (NET, 2, dict(batch=4, moments="int8"), "offload = { optimizer = 'host' }"),
     (NET, 2, dict(batch=4), "mesh = { shard = 1 }"),
     (NET, 4, dict(batch=4), "reshard_after_forward = 2, ignored_params = { 'gain' }"),
 ]
@@ -207,6 +208,7 @@ EMULATED = [
     ("gpt2.lua", 2, dict(SMALL, batch=2, precision="bf16", recompute="full", offload="activations", accumulate=2), 2e-3),
     ("llama3.lua", 2, dict(size="tiny", layers=2, dim=32, heads=4, kv_heads=2, ffn=64, vocab=256, batch=2, seq=32), 1e-6),
     ("llama3.lua", 2, dict(size="tiny", layers=2, dim=32, heads=4, kv_heads=2, ffn=64, vocab=256, batch=2, seq=32, moments="bf16", offload="state"), 1e-6),
+    ("llama3.lua", 2, dict(size="tiny", layers=2, dim=32, heads=4, kv_heads=2, ffn=64, vocab=256, batch=2, seq=32, moments="int8", offload="state"), 1e-5),
     ("llama3.lua", 3, dict(size="tiny", layers=2, dim=32, heads=4, kv_heads=2, ffn=64, vocab=256, batch=2, seq=32, precision="bf16", gradients="bf16"), 2e-3),
     # Muon's products are in bf16 and add up in another order
     ("llama3.lua", 2, dict(size="tiny", layers=1, dim=32, heads=4, kv_heads=2, ffn=64, vocab=256, batch=2, seq=32, optimizer="muon"), 1e-5),

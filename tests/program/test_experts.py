@@ -40,7 +40,7 @@ def test_experts_are_transformers():
 
 
 def test_experts_spread_over_ranks():
-    """Spread over two ranks or four, a decoder's experts begin as the same experts and train to the same losses, with moments of fp32 and of bf16. A
+    """Spread over two ranks or four, a decoder's experts begin as the same experts and train to the same losses, with moments of fp32, of bf16 and in 8 bits. A
     checkpoint goes on where they are spread over more ranks, fewer or none. Recompute changes no bit."""
     small = dict(layers=2, dim=32, heads=2, head_dim=16, ffn=32, batch=1, seq=32, shared=16)
     runs = {}
@@ -56,7 +56,7 @@ def test_experts_spread_over_ranks():
         apart = [abs(x / y - 1) for x, y in zip(runs[a], runs[b])]
         check(len(runs[a]) == len(runs[b]) and max(apart[:3]) <= close and max(apart) <= 20 * close, "%s and %s: losses %s, %s" % (a, b, runs[a], runs[b]))
 
-    for moments, close in ("fp32", 1e-5), ("bf16", 5e-5):
+    for moments, close in ("fp32", 1e-5), ("int8", 5e-4), ("bf16", 5e-5):
         whole, spread, both = (build("moe.lua", world=world, expert=expert, moments=moments, **small) for world, expert in ((4, 1), (4, 4), (4, 2)))
         for name, binary in ("whole", whole), ("spread", spread), ("both", both):
             train(name, binary, "--steps", "12")

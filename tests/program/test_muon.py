@@ -83,7 +83,7 @@ def same_weights(a, b, what):
 
 @long
 def test_no_world_and_no_plan_changes_a_bit():
-    for o in {}, dict(moments="bf16"), dict(dtype="bf16", others="lion"):
+    for o in {}, dict(moments="bf16"), dict(moments="int8"), dict(dtype="bf16", others="lion"):
         a = go(**o)
         for world in 2, 4:  # a mean of three is not exact
             same_weights(a, go(world, **o), "world %d, %s" % (world, o))

@@ -113,9 +113,10 @@ def test_optimizers():
     """Every option of every optimizer changes what the weights become, and not the first loss."""
     plain = "lr = o.lr, weight_decay = o.decay,"
     groups = re.search(r"groups = \{ .* \},\n", open(NET).read())[0]
-    cases = {"sgd": ["momentum = 0.5", "weight_decay = 0", "lr = 0.02", "momentum = 0.5, nesterov = true", "momentum = 0.5, moment_dtype = 'bf16'"],
-             "lion": ["betas = { 0.8, 0.99 }", "betas = { 0.9, 0.9 }", "weight_decay = 0", "lr = 0.02", "moment_dtype = 'bf16'"],
-             **dict.fromkeys(("adam", "adamw"), ["betas = { 0.8, 0.999 }", "betas = { 0.9, 0.9 }", "eps = 1e-3", "weight_decay = 0", "lr = 0.02", "moment_dtype = 'bf16'"])}
+    cases = {"sgd": ["momentum = 0.5", "weight_decay = 0", "lr = 0.02", "momentum = 0.5, nesterov = true", "momentum = 0.5, moment_dtype = 'bf16'",
+                     "momentum = 0.5, moment_dtype = 'int8'"],
+             "lion": ["betas = { 0.8, 0.99 }", "betas = { 0.9, 0.9 }", "weight_decay = 0", "lr = 0.02", "moment_dtype = 'bf16'", "moment_dtype = 'int8'"],
+             **dict.fromkeys(("adam", "adamw"), ["betas = { 0.8, 0.999 }", "betas = { 0.9, 0.9 }", "eps = 1e-3", "weight_decay = 0", "lr = 0.02", "moment_dtype = 'bf16'", "moment_dtype = 'int8'"])}
     ways = ["", "groups = { { match = '*.down.*', weight_decay = 0 } },\n", "groups = { { match = '*.down.*', lr = 0.05 } },\n", "groups = { { match = '*.up.*', lr = 0.05 } },\n"]
     n = 0
     for kind, options in cases.items():

@@ -383,6 +383,43 @@ Test(host_bad, damaged_checkpoints) {
     cr_assert(access("x.st", F_OK) != 0);
 }
 
+static void int8(MockBuild *m) {
+    for (int i = 0; i < 2; i++) m->units[i].moments = INT8;
+}
+
+/* Moments in 8 bits: scales that are missing, shifted or of another dtype, and a rank's moments of another one. */
+Test(host_bad, damaged_moments_of_8_bits) {
+    static const struct {
+        const char *command, *message;
+    } all[] = {
+        {OLD "sed -i 's/layer.bias@\\[\\([0-9,]*\\))#scale1/layer.bios@[\\1)#scale1/g' state/step-00000002/rank-*",
+         "state: no scale1 of 'layer.bias', whose moments are int8: damaged"},
+        {OLD "sed -i 's/layer.bias@\\[0,1)#scale2/layer.bias@[1,2)#scale2/g' state/step-00000002/rank-*",
+         "'layer.bias' (scale2) are missing: damaged"},
+        {OLD "sed -i 's/\\(layer.bias@[^#]*#scale2\":{\"dtype\":\"\\)F32/\\1I32/' state/step-00000002/rank-*",
+         "'layer.bias' (scale2) is not as it was saved: damaged"},
+        {OLD "sed -i 's/layer.bias@\\[0,1)#scale2/layer.@[0,1)#scale2+300/g' state/step-00000002/rank-*",
+         "is no piece of a checkpoint"},
+        {OLD "sed -i 's/layer.bias@\\[0,3)#master/layer.bi@[0,3)#master+3/g' state/step-00000002/rank-*",
+         "is no piece of a checkpoint"},
+        {OLD "cp wide/step-00000002/rank-1.safetensors state/step-00000002/rank-1.safetensors",
+         "is F32 there and I8 in another file: damaged"},
+    };
+    write_data();
+    OK(2, "--data a.bin --steps 2 --save wide --quiet");
+    cr_assert_eq(run((How){2, .change = int8}, "--data a.bin --steps 2 --save good --quiet"), 0, "%s", err);
+    cr_assert_eq(run((How){2, .change = int8}, "--resume good --export x.st"), 0, "%s", err);
+    unlink("x.st");
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        cr_assert_eq(system("rm -rf state && cp -r good state"), 0);
+        cr_assert_eq(system(all[i].command), 0);
+        int code = run((How){2, .change = int8}, "--resume state --export x.st");
+        cr_expect(code == 1 && strstr(err, all[i].message) && lines_of(err) == 1, "%s: %d %s", all[i].command, code,
+                  err);
+    }
+    cr_assert(access("x.st", F_OK) != 0);
+}
+
 /* ── shards of other states ──────────────────────────────────────────────────────────────────────────────────────────
  */
 static void expect_stranger(const char *what, const char *command, const char *pattern) {

@@ -131,7 +131,8 @@ Test(shard, parameters_have_their_unit) {
         cr_expect_str_neq(g->params.at[i]->path, "head.weight", "tied: one parameter");
 }
 
-/* With moments of bf16 a row is a parameter, and ends with its key. */
+/* With moments of bf16 a row is a parameter, and ends with its key. With those of 8 bits it begins with a block, which
+ * is no other's, on a slice that is whole blocks. */
 static void check_segments(const char *optimizer, Dtype moments) {
     Graph *g = lowered(net("", optimizer), 2);
     Program *p = program(g, "micro");
@@ -140,9 +141,12 @@ static void check_segments(const char *optimizer, Dtype moments) {
         const Unit *u = g->units.at[i];
         const Op *op = find(p, arena_printf(g->arena, "u%d", u->id));
         int64_t covered = 0, own = 0;
+        int64_t slice = u->numel / u->shard->size, many = moments == INT8 ? slice + slice / 256 * 4 : slice;
         cr_expect(u->m->dtype == moments && u->v->dtype == moments && op->ntable % row == 0);
+        cr_expect(u->m->numel == many && u->v->numel == many && slice % 256 == 0);
         for (int k = 0; k < op->ntable; k += row) {
             covered += op->table[k + 1] - op->table[k];
+            cr_expect(moments != INT8 || op->table[k] % 256 == 0);
             for (int j = 0; j < u->params.n; j++) {
                 const Param *q = u->params.at[j];
                 if (!in_flat(q) || q->flat_offset < op->table[k] || q->flat_offset >= op->table[k + 1]) continue;
@@ -159,6 +163,7 @@ static void check_segments(const char *optimizer, Dtype moments) {
 Test(shard, segments_leave_gaps_out) {
     check_segments(ADAMW, FP32);
     check_segments("optimizer = optim.AdamW { moment_dtype = 'bf16' }", BF16);
+    check_segments("optimizer = optim.AdamW { moment_dtype = 'int8' }", INT8);
 }
 
 /* What a rank's gradients are made in where they are summed in fp32: bf16 unless the sum itself is in another dtype. */

@@ -7,7 +7,7 @@
 #include "shard.h"
 
 /* ── layout ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
-enum { FLAT_ALIGN = 256, MOST_ALIGN = 1 << 22 };
+enum { FLAT_ALIGN = SC_MOMENTS8_BLOCK /* so that no two ranks share one */, MOST_ALIGN = 1 << 22 };
 
 static int64_t common_multiple(int64_t a, int64_t b) {
     return a / common_divisor(a, b) * b;

@@ -40,6 +40,22 @@ void shard_lay_out(Graph *g, Unit *u) {
     u->params.n = u->params.cap = flat.n;
 }
 
+/* Moments in 8 bits have a scale for each 256 elements of the flat buffer, whose layout no world changes. Where a mesh
+ * spreads experts, they are 256 of the whole parameter too if each rank's part is a multiple of that. */
+static void check_blocks(const Unit *u) {
+    for (int i = 0; i < u->params.n && u->optimizer->moment_dtype == INT8; i++) {
+        const Param *p = u->params.at[i];
+        if (p->split == 1 || !shard_trainable(p) || param_numel(p) % SC_MOMENTS8_BLOCK == 0) continue;
+        fail(
+            u->optimizer->src,
+            "optim.%s: moment_dtype = \"int8\": the mesh gives each rank %lld elements of the experts' %s, which is no "
+            "multiple of %d, so that its blocks would be others on another mesh; give it another optimizer: "
+            "groups = { { match = \"%s\", optimizer = optim.%s { moment_dtype = \"bf16\" } } }",
+            u->optimizer->rule->lua, (long long)param_numel(p), p->path, SC_MOMENTS8_BLOCK, p->path,
+            u->optimizer->rule->lua);
+    }
+}
+
 static State *unit_state(Graph *g, Unit *u, StateClass c, const char *what, Dtype d, int64_t n, bool on_host) {
     State *s = state_new(g, c, arena_printf(g->arena, "%s/%s", u->name, what), d, n, u);
     s->on_host = s->value->on_host = on_host;
@@ -71,10 +87,12 @@ static void unit_states(Graph *g, Unit *u) {
         u->master = u->wire_shard = unit_state(g, u, S_MASTER, "master", u->dtype, n, master_on_host);
         if ((cast && !casts_often) || p->offload_params != master_on_host)
             u->wire_shard = unit_state(g, u, S_WIRE, "wire", p->all_gather ? u->dtype : u->wire, n, p->offload_params);
+        int64_t many = training_moment_bytes(o, n) / dtype_size(o->moment_dtype); /* in 8 bits, scales too */
         if (training_moments(o) > 0)
-            u->m = unit_state(g, u, S_MOMENT1, "moment1", o->moment_dtype, n, p->offload_optimizer);
+            u->m = unit_state(g, u, S_MOMENT1, "moment1", o->moment_dtype, many, p->offload_optimizer);
         if (training_moments(o) > 1)
-            u->v = unit_state(g, u, S_MOMENT2, "moment2", o->moment_dtype, n, p->offload_optimizer);
+            u->v = unit_state(g, u, S_MOMENT2, "moment2", o->moment_dtype, many, p->offload_optimizer);
+        if (u->m) check_blocks(u);
         if (g->training->ema_decay > 0)
             u->average = unit_state(g, u, S_AVERAGE, "average", FP32, n, p->offload_optimizer);
         if (g->training->accumulate > 1 && !p->defer_sync)

@@ -1,4 +1,4 @@
--- expect: long_dtype\.lua:19: optim\.AdamW: moment_dtype = "x{6000}"; moments are kept in "fp32" or "bf16"$
+-- expect: long_dtype\.lua:19: optim\.AdamW: moment_dtype = "x{6000}"; moments are kept in "fp32", "bf16" or "int8"$
 local nn, optim = require "nn", require "optim"
 local model = nn.module "Net"
 model.embed = nn.Embedding(16, 4)

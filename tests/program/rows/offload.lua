@@ -3,7 +3,7 @@ local nn, optim = require "nn", require "optim"
 local o = nn.options {
   way = nn.choice("none", "stream", "host", "auto", "mixed"), params = true, grads = false, replicate = 1, kept = false,
   layers = 4, dim = 64, batch = 4, seq = 32, vocab = 256, precision = "bf16", clip = 1.0, accumulate = 1, scale = nn.optional "number",
-  moments = nn.choice("fp32", "bf16"),
+  moments = nn.choice("fp32", "bf16", "int8"),
 }
 
 local model = nn.module "Net"

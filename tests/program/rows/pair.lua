@@ -5,7 +5,7 @@ local nn, optim = require "nn", require "optim"
 local o = nn.options {
   extension = nn.choice("pair", "none", "short"), mesh = nn.choice("sharded", "whole"), precision = nn.choice("fp32", "bf16"),
   align = nn.choice("element", "row"), units = true, dim = 8, batch = 4, reshard = true, group = 0, freeze = false, accumulate = 1,
-  recompute = false, offload = false, optimizer = false, moments = nn.choice("fp32", "bf16"),
+  recompute = false, offload = false, optimizer = false, moments = nn.choice("fp32", "bf16", "int8"),
 }
 
 local function MLP(dim)

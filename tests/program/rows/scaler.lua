@@ -8,7 +8,7 @@ local o = nn.options {
   param_dtype = nn.choice("fp16", "fp32", "bf16"), reduce_dtype = nn.choice("fp16", "fp32"),
   grad_dtype = nn.optional "string",
   params = false, grads = false, state = false, replicate = nn.optional "number", reshard = true,
-  explicit = nn.choice("none", "loss", "outputs"), without_fp16 = false, moments = nn.choice("fp32", "bf16"),
+  explicit = nn.choice("none", "loss", "outputs"), without_fp16 = false, moments = nn.choice("fp32", "bf16", "int8"),
 }
 
 local function Block()
@@ -64,7 +64,7 @@ return nn.training {
   end,
   optimizer = kinds[o.optimizer] {
     lr = 1e-2, momentum = o.optimizer == "momentum" and 0.9 or nil, weight_decay = 0.01,
-    moment_dtype = o.moments == "bf16" and o.moments or nil,
+    moment_dtype = o.moments ~= "fp32" and o.moments or nil,
   },
   clip_grad_norm = o.clip or 0, accumulate = o.accumulate, grad_scaler = scaler,
 }

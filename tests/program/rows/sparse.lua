@@ -4,7 +4,7 @@ local nn, optim = require "nn", require "optim"
 local o = nn.options {
   vocab = 601, dim = 10, batch = 4, seq = 5, sparse = true, probe = false, fp16 = false, scaler = false, init_scale = 65536.0,
   replicate = nn.optional "number", shard = nn.optional "number", accumulate = 1, offload = false, reshard = true,
-  optimizer = nn.choice("adam", "sgd"), lr = 1e-2, moments = nn.choice("fp32", "bf16"),
+  optimizer = nn.choice("adam", "sgd"), lr = 1e-2, moments = nn.choice("fp32", "bf16", "int8"),
 }
 
 local m = nn.module "Net"

@@ -7,7 +7,7 @@ local o = nn.options {
   optimizer = nn.choice("adamw", "adam", "sgd", "momentum", "nesterov", "lion"),
   norm = nn.choice("layer", "batch"), dropout = 0.0, accumulate = 1, deterministic = true,
   checkpoint = nn.choice("none", "wrapper", "save", "offload", "call", "nested"), dtype = nn.choice("fp32", "bf16", "fp16"),
-  moments = nn.choice("fp32", "bf16"),
+  moments = nn.choice("fp32", "bf16", "int8"),
   gain = nn.choice("same", "bf16"), -- the root's own parameter stored otherwise than the rest
 }
 
@@ -65,7 +65,7 @@ local options = {
 }
 if o.optimizer == "momentum" or o.optimizer == "nesterov" then options.momentum = 0.9 end
 if o.optimizer == "nesterov" then options.nesterov = true end
-if o.moments == "bf16" then options.moment_dtype = o.moments end
+if o.moments ~= "fp32" then options.moment_dtype = o.moments end
 
 return nn.training {
   model = m,
