@@ -113,7 +113,7 @@ void pipeline_lower(Graph *g, const Device *d, const PipelineOptions *o) {
     record("qkv_fusion", g, d, o);
     each_traced(g, lower_epilogue_fusion_traced);
     after("qkv_fusion", "epilogue_fusion", g, d, o);
-    if (!strcmp(target_of(d, o), "cuda")) lower_quantize_check(g, d);
+    if (!strcmp(target_of(d, o), "cuda")) lower_quantize_check(g, d, hopper);
     each_traced(g, lower_quantize);
     after("quantize", NULL, g, d, o);
     lower_autodiff(g, g->train);

@@ -135,7 +135,8 @@ static void read_dtypes(lua_State *L, int t, const char *what, UnitOptions *o) {
     if (!field_table(L, t, what, "mp_policy")) return;
     int m = lua_gettop(L);
     field_check_keys(L, m, "mp_policy",
-                     "param_dtype grad_dtype reduce_dtype output_dtype buffer_dtype cast_forward_inputs matmul_dtype");
+                     "param_dtype grad_dtype reduce_dtype output_dtype buffer_dtype cast_forward_inputs matmul_dtype "
+                     "recipe");
     p->has_param_dtype = field_dtype(L, m, "mp_policy", "param_dtype", &p->param_dtype);
     p->has_grad_dtype = field_dtype(L, m, "mp_policy", "grad_dtype", &p->grad_dtype);
     p->has_reduce_dtype = field_dtype(L, m, "mp_policy", "reduce_dtype", &p->reduce_dtype);
@@ -149,6 +150,13 @@ static void read_dtypes(lua_State *L, int t, const char *what, UnitOptions *o) {
                    "mp_policy: matmul_dtype = \"%s\"; there are \"fp8\", and \"plain\", with which linears multiply in "
                    "param_dtype",
                    matmul);
+    const char *recipe = field_string(L, m, "mp_policy", "recipe", NULL);
+    p->recipe = recipe && !strcmp(recipe, "block") ? RECIPE_BLOCK : RECIPE_TENSOR;
+    if (recipe && !p->recipe && strcmp(recipe, "tensor"))
+        field_fail(L, "recipe",
+                   "mp_policy: recipe = \"%s\"; there are \"tensor\", a scale a tensor, and \"block\", one for each "
+                   "128 elements along what is summed over",
+                   recipe);
     if (p->has_grad_dtype && !p->has_reduce_dtype)
         contradiction(
             L, "grad_dtype",

@@ -33,6 +33,7 @@ typedef struct { /* prefetch = { forward = { ... } }: what a use of the unit gat
 } PrefetchList;
 
 typedef enum { MATMUL_PLAIN, MATMUL_FP8 } MatmulDtype; /* what a unit's linears multiply in; plain: what they read */
+typedef enum { RECIPE_TENSOR, RECIPE_BLOCK } Recipe;   /* of fp8: a scale a tensor, or one for each 128 elements */
 
 struct UnitPolicy { /* nn.fully_shard */
     Source src;
@@ -44,6 +45,7 @@ struct UnitPolicy { /* nn.fully_shard */
     Dtype param_dtype, grad_dtype, reduce_dtype, output_dtype;
     bool has_param_dtype, has_grad_dtype, has_reduce_dtype, has_output_dtype, cast_forward_inputs;
     MatmulDtype matmul;
+    Recipe recipe;
     bool offload_params, offload_grads, offload_optimizer;
     UpdatePlace update; /* where the update of an offloaded optimizer runs */
     int prefetch_forward, prefetch_backward;

@@ -161,7 +161,10 @@ static void grad_of_quantized(Builder *b, const Op *op, OpParts *d) {
 void grad_matmul(Builder *b, Op *op, OpParts *d) {
     Matmul s = matmul_of(op);
     if (op->matmul.scale_a) {
-        grad_of_quantized(b, op, d);
+        if (op->matmul.scale_a->dims)
+            rule_grad_by_blocks(b, op, d);
+        else
+            grad_of_quantized(b, op, d);
         return;
     }
     Value *g = build_cast(b, d->matmul.y, op->matmul.a->dtype);
@@ -177,10 +180,11 @@ Cost cost_matmul(const Op *op) {
     Cost c = rule_traffic(op, 2 * y * (double)s.k + (op->matmul.bias ? y : 0));
     Dtype in = op->matmul.a->dtype, out = op->matmul.y->dtype;
     const Epilogue *e = pattern_epilogue(op);
-    _Static_assert(sizeof c.variant > sizeof "fp8_e4m3>fp8_e5m2 nt silu_mul+x add", "the longest variant fits");
-    snprintf(c.variant, sizeof c.variant, "%s%s%s %s%s%s%s%s%s", dtype_name(in), in == out ? "" : ">",
+    _Static_assert(sizeof c.variant > sizeof "fp8_e4m3>fp8_e5m2 nt silu_mul+x add blocks", "the longest variant fits");
+    bool blocks = op->matmul.scale_a && op->matmul.scale_a->dims;
+    snprintf(c.variant, sizeof c.variant, "%s%s%s %s%s%s%s%s%s%s", dtype_name(in), in == out ? "" : ">",
              in == out ? "" : dtype_name(out), s.ta ? "t" : "n", s.tb ? "t" : "n", e ? " " : "", e ? e->name : "",
-             op->matmul.epilogue & SC_TOO ? "+x" : "", op->matmul.c ? " add" : "");
+             op->matmul.epilogue & SC_TOO ? "+x" : "", op->matmul.c ? " add" : "", blocks ? " blocks" : "");
     bool folds = matmul_shared(op) && !s.ta;
     double products = folds || !s.m ? 1 : rows / (double)s.m;
     memcpy(c.key, (double[]){rows / products, (double)s.n, (double)s.k, products}, 4 * sizeof *c.key);

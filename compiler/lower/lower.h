@@ -16,7 +16,7 @@ void lower_qkv_fusion(Graph *g, Program *p); /* products of one input become one
 void lower_epilogue_fusion_traced(Graph *g,
                                   Program *p); /* the same, of ops whose combination has a gradient of its own */
 void lower_quantize(Graph *g, Program *p);     /* linears of units with matmul_dtype multiply in 8 bits */
-void lower_quantize_check(const Graph *g, const Device *d); /* refuses a GPU that has no such products */
+void lower_quantize_check(const Graph *g, const Device *d, bool hopper); /* refuses a GPU without such products */
 void lower_autodiff(Graph *g, Program *p); /* appends the backward of p->loss; sets Param.reached and Param.grad */
 void lower_chunks(Graph *g, Program *p);   /* losses made in chunks: each where its gradient is */
 void lower_epilogue_fusion(Graph *g, Program *p); /* neighbouring ops that one kernel serves become one */
