@@ -161,7 +161,7 @@ static void grad_of_quantized(Builder *b, const Op *op, OpParts *d) {
 void grad_matmul(Builder *b, Op *op, OpParts *d) {
     Matmul s = matmul_of(op);
     if (op->matmul.scale_a) {
-        if (op->matmul.scale_a->dims)
+        if (op->matmul.scale_a->dims == 2)
             rule_grad_by_blocks(b, op, d);
         else
             grad_of_quantized(b, op, d);
@@ -181,7 +181,7 @@ Cost cost_matmul(const Op *op) {
     Dtype in = op->matmul.a->dtype, out = op->matmul.y->dtype;
     const Epilogue *e = pattern_epilogue(op);
     _Static_assert(sizeof c.variant > sizeof "fp8_e4m3>fp8_e5m2 nt silu_mul+x add blocks", "the longest variant fits");
-    bool blocks = op->matmul.scale_a && op->matmul.scale_a->dims;
+    bool blocks = op->matmul.scale_a && op->matmul.scale_a->dims == 2;
     snprintf(c.variant, sizeof c.variant, "%s%s%s %s%s%s%s%s%s%s", dtype_name(in), in == out ? "" : ">",
              in == out ? "" : dtype_name(out), s.ta ? "t" : "n", s.tb ? "t" : "n", e ? " " : "", e ? e->name : "",
              op->matmul.epilogue & SC_TOO ? "+x" : "", op->matmul.c ? " add" : "", blocks ? " blocks" : "");

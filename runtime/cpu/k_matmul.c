@@ -58,7 +58,7 @@ static product product_of(const sc_task *task, const sc_matmul_args *k) {
                  .tb = k->trans_b != 0,
                  .f = (int)k->epilogue};
     if (p.f & SC_GATED && p.z) p.y = &k->aux, p.z = &k->y;
-    p.blocks = k->scale_a.p && k->scale_a.dims;
+    p.blocks = k->scale_a.p && k->scale_a.dims == 2;
     p.scaled = k->scale_a.p && !p.blocks;
     if (p.blocks) p.scale_a = sc_scales_of(&k->scale_a, 0), p.scale_b = sc_scales_of(&k->scale_b, k->square_b != 0);
     p.scale = p.scaled ? (real)sc_get(&k->scale_a, 0) * (real)sc_get(&k->scale_b, 0) : 1;
