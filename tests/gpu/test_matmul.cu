@@ -577,7 +577,38 @@ static void time_case(int in, int out, bool ta, bool tb, bool bias, int64_t m, i
     if (apart > 0) printf("    f apart: %.3f ms\n", apart);
     release_operands(x);
 }
+/* Products of 8 bits: with a scale a tensor, and with those of blocks. */
+static void time_8_bits(int out, int64_t m, int64_t n, int64_t k, bool square) {
+    operands x = {};
+    int64_t blocks = (k + 127) / 128;
+    x.a = noise(FP8_E4M3, {m, k}), x.b = noise(FP8_E4M3, {n, k}), x.y = noise(out, {m, n}), x.work = noise(BOOL, {32 << 20});
+    x.c = noise(FP32, {1}), x.x = noise(FP32, {blocks, m});
+    x.x2 = square ? noise(FP32, {(n + 127) / 128, (blocks + 3) / 4 * 4}) : noise(FP32, {blocks, n});
+    sc_matmul_args args = args_of({.in = FP8_E4M3, .out = out, .tb = true, .m = m, .n = n, .k = k}, x);
+    double ms[2];
+    int taken[2];
+    for (int by_blocks = 0; by_blocks < 2; by_blocks++) {
+        args.scale_a = by_blocks ? x.x.t : x.c.t, args.scale_b = by_blocks ? x.x2.t : x.c.t;
+        args.square_b = by_blocks && square;
+        sc_task t = task_of(args, SC_SLOTS_matmul, stream, &library);
+        sc_matmul_choice found[1];
+        taken[by_blocks] = sc_matmul_candidates(&t, found, 1);
+        ms[by_blocks] = time_of(t);
+    }
+    double flop = 2e-9 * (double)m * (double)n * (double)k;
+    printf("e4m3 to %s %lldx%lldx%lld: a tensor %.3f ms %.0f TFLOP/s%s; blocks%s %.3f ms %.0f TFLOP/s%s\n",
+           dtype_text(out), (long long)m, (long long)n, (long long)k, ms[0], flop / ms[0],
+           taken[0] ? "" : " (own kernel)", square ? ", b's squares" : "", ms[1], flop / ms[1],
+           taken[1] ? "" : " (own kernel)");
+    release_operands(x);
+}
 static void bench() {
+    for (int square = 0; square < 2; square++) { /* Llama-3 1B's and 8B's */
+        time_8_bits(square ? BF16 : FP32, 16384, 8192, 2048, square);
+        time_8_bits(square ? BF16 : FP32, 16384, 2048, 8192, square);
+        time_8_bits(square ? BF16 : FP32, 8192, 14336, 4096, square);
+        time_8_bits(square ? BF16 : FP32, 8192, 4096, 14336, square);
+    }
     time_case(BF16, BF16, false, true, false, 8192, 8192, 8192);
     time_case(BF16, BF16, false, false, true, 65536, 3072, 768);
     time_case(BF16, BF16, false, false, true, 65536, 768, 3072);

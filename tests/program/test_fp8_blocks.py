@@ -111,3 +111,105 @@ def test_a_linear():
     """To the rounding of sums."""
     worst = {p: max(linear_agrees(p, lies_turned) for lies_turned in (False, True)) for p in ("fp32", "bf16")}
     return ", ".join("%s %.1e" % x for x in worst.items())
+
+
+# ── models ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# One element of layer 0 that is rounded the other way changes its token's, of 160, further down as much as fp8 does. PyTorch with sums in fp64 is 0.04 off.
+CHAOS = 0.3
+
+
+def test_gpt2():
+    return model_agrees("gpt2", "fp8_blocks.json", CHAOS, recipe="block")
+
+
+def test_llama3():
+    return model_agrees("llama3", "fp8_blocks.json", CHAOS, recipe="block")
+
+
+SMALL = {"layers": 4, "dim": 144, "heads": 2, "vocab": 256, "batch": 2, "seq": 72, "matmul": "fp8", "recipe": "block", "precision": "bf16"}
+
+
+def trained(world=1, threads=None, policy=None, **options):
+    folder = scratch("fp8-blocks-plan")
+    log, weights = os.path.join(folder, "log.jsonl"), os.path.join(folder, "w.safetensors")
+    binary = build("gpt2.lua", world=world, policy=policy, **dict(SMALL, **options))
+    train(binary, "--data", corpus(), "--steps", "3", "--lr", "1e-3", "--log", log, "--export", weights, *(["--threads", threads] if threads else []))
+    return read_log(log), read_safetensors(weights)
+
+
+def test_no_plan_changes_a_bit():
+    first = trained()
+    for what in dict(recompute="full"), dict(recompute="selective"), dict(offload="activations"), dict(offload="state", recompute="full"), dict(prefetch=0), dict(threads="1"):
+        same_run(first, trained(**what), str(what))
+    two = trained(world=2)
+    for what in dict(reshard="false"), dict(recompute="full", prefetch=2):
+        same_run(two, trained(world=2, **what), "two ranks, %s" % what)
+
+
+def test_bytes():
+    """Scales of a linear's input, weight and gradient, by hand, and nothing that has a scale a tensor."""
+    plan = planned("models/gpt2.lua", 1, **dict(SMALL, layers=1))
+    events = [e for p in plan["programs"] if p["name"] == "micro" for e in p["events"]]
+    check(not [e["id"] for e in events if e["op"] in ("absmax", "quantize")], "a scale a tensor")
+    rows, dim, ffn = 144, 144, 576
+
+    def scales(n, k):
+        return 4 * n * -(-k // SIDE)
+
+    def squares(n, k):
+        return 4 * -(-n // SIDE) * (-(-k // (4 * SIDE)) * 4)
+    want = {"forward": [(rows * dim, scales(rows, dim), rows * dim, scales(dim, rows)), (ffn * dim, squares(ffn, dim))],
+            "backward": [(rows * ffn, scales(rows, ffn), rows * ffn, scales(ffn, rows)), (ffn * dim, squares(dim, ffn))]}
+    for phase, sizes in want.items():
+        made = [tuple(size for _, _, size in e["writes"]) for e in events if e["op"] == "quantize_blocks" and e["phase"] == phase and e["module"] == "h.0.mlp.c_fc"]
+        check(made == sizes, "%s of c_fc writes %s, by hand %s" % (phase, made, sizes))
+
+
+# ── which layers ───────────────────────────────────────────────────────────────────────────────────────────────────────
+def multiplied(model_file, *args, **options):
+    """{module: whether its products are in 8 bits}, of the training program."""
+    sets = [x for k, v in options.items() for x in ("--set", "%s=%s" % (k, v))]
+    text = must([SHARDC, "inspect", os.path.join(ROOT, "models", model_file), *sets, *args, "--dump-after", "quantize"])
+    text = text[:text.index("program eval")]
+    found = re.findall(r" = matmul\((.*?)\).*?  (\S+)  \S+:\d+$", text, re.M)
+    return {module: "scale_a" in operands for operands, module in found}
+
+
+def layers_in_8_bits(found, layer):
+    return sorted({int(re.match(layer, m).group(1)) for m, narrow in found.items() if narrow and re.match(layer, m)})
+
+
+def test_first_and_last_layers_stay_wide():
+    for file, layer, more in ("gpt2.lua", r"h\.(\d+)\.", {}), ("llama3.lua", r"model\.layers\.(\d+)\.", dict(size="tiny", kv_heads=2, ffn=256)):
+        options = dict(SMALL, **more)
+        check(layers_in_8_bits(multiplied(file, **options), layer) == [0, 1, 2, 3], file)
+        check(layers_in_8_bits(multiplied(file, matmul_wide=1, **options), layer) == [1, 2], "%s, matmul_wide = 1" % file)
+
+
+def policy_file(text):
+    path = os.path.join(scratch("fp8-policy"), "policy.lua")
+    open(path, "w").write(text)
+    return path
+
+
+def test_policies_say_which_layers():
+    """A head in fp8, the first layer wide: GPT-2's head belongs to the model's own unit, Llama's is a unit."""
+    entry = '  { match = "%s", fully_shard = { mp_policy = { matmul_dtype = "%s" } } },\n'
+    for file, head, layer, more in ("gpt2.lua", "", "h", {}), ("llama3.lua", "lm_head", "model.layers", dict(size="tiny", kv_heads=2, ffn=256)):
+        options = dict(SMALL, **more)
+        policy = policy_file("return {\n" + entry % (head, "fp8") + entry % (layer + ".0", "plain") + "}\n")
+        found = multiplied(file, "--policy", policy, **options)
+        check(found["lm_head"] and layers_in_8_bits(found, layer.replace(".", r"\.") + r"\.(\d+)\.") == [1, 2, 3], "%s: %s" % (file, found))
+    policy = policy_file("return {\n" + entry % ("", "fp8") + "}\n")
+    same_run(trained(policy=policy), trained(policy=policy, recompute="full"), "a head in fp8")
+    (log, _), (plain, _) = trained(policy=policy), trained()
+    check(steps(log)[0]["loss"] != steps(plain)[0]["loss"], "the head's products are as before")
+
+
+# ── what is refused ────────────────────────────────────────────────────────────────────────────────────────────────────
+def test_refused():
+    refused(r"gpt2\.lua:\d+: recipe = \"block\": l40s has no products with scales of blocks.*compute capability 9\.0.*recipe=tensor", "--device", "l40s", **SMALL)
+    refused(r"gpt2\.lua:\d+: recipe = \"block\": no unit multiplies in fp8; add matmul_dtype = \"fp8\"", **dict(SMALL, matmul="plain"))
+    path = os.path.join(scratch("fp8-blocks-bad"), "bad.lua")
+    open(path, "w").write(LINEAR.replace('recipe = "block"', 'recipe = "row"'))
+    refused(r"bad\.lua:\d+: .*recipe = \"row\"; there are \"tensor\", a scale a tensor, and \"block\"", model_file=path)
