@@ -46,6 +46,7 @@ struct UnitPolicy { /* nn.fully_shard */
     bool has_param_dtype, has_grad_dtype, has_reduce_dtype, has_output_dtype, cast_forward_inputs;
     MatmulDtype matmul;
     Recipe recipe;
+    Dtype matmul_grad; /* what gradients are quantized to */
     bool offload_params, offload_grads, offload_optimizer;
     UpdatePlace update; /* where the update of an offloaded optimizer runs */
     int prefetch_forward, prefetch_backward;

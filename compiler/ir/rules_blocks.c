@@ -47,17 +47,17 @@ static Value *product_of(Builder *b, Value *x, Value *scale_x, Value *y, Value *
  * grad_of_quantized does. */
 void rule_grad_by_blocks(Builder *b, const Op *op, OpParts *d) {
     const Op *x = op->matmul.a->def, *w = op->matmul.b->def;
-    Value *gy = d->matmul.y, *from = w->quantize_blocks.x;
-    bool trains = value_root(from)->param->requires_grad, turned = w->quantize_blocks.turn != 0;
-    Dtype made = x->quantize_blocks.x->dtype;
+    Value *gy = d->matmul.y, *from = OPERAND_OF(w, x);
+    bool trains = value_root(from)->param->requires_grad, turned = INT_OF(w, turn) != 0;
+    Dtype made = OPERAND_OF(x, x)->dtype;
     const Op *g = BUILD(b, quantize_blocks, .x = gy, .both = trains);
     const Op *other = BUILD(b, quantize_blocks, .x = from, .square = true, .turn = !turned);
-    d->matmul.a = product_of(b, g->quantize_blocks.y, g->quantize_blocks.scale, other->quantize_blocks.y,
-                             other->quantize_blocks.scale, true, made);
+    d->matmul.a =
+        product_of(b, RESULT_OF(g, y), RESULT_OF(g, scale), RESULT_OF(other, y), RESULT_OF(other, scale), true, made);
     if (op->matmul.bias) d->matmul.bias = build_sum_to(b, gy, 1, &gy->shape[gy->dims - 1]);
     if (!trains) return;
     const Op *rows = turned ? x : g, *cols = turned ? g : x; /* the sums lie as w does */
-    Value *dw = product_of(b, rows->quantize_blocks.turned, rows->quantize_blocks.turned_scale,
-                           cols->quantize_blocks.turned, cols->quantize_blocks.turned_scale, false, made);
+    Value *dw = product_of(b, RESULT_OF(rows, turned), RESULT_OF(rows, turned_scale), RESULT_OF(cols, turned),
+                           RESULT_OF(cols, turned_scale), false, made);
     d->matmul.b = turned ? build_transpose(b, dw, (int[]){1, 0}) : dw;
 }

@@ -139,14 +139,16 @@ static Value *product_of(Builder *b, Value *x, Value *scale_x, Value *y, Value *
 }
 
 /* y = A Bᵀ of what quantize has made of x and w. Kernels of 8 bits read both operands along the inner dimension, so all
- * is read as quantize turns it: dA = g (Bᵀ)ᵀ, dB = gᵀ (Aᵀ)ᵀ, with g in e5m2 (Micikevicius et al., "FP8 Formats for Deep
- * Learning", 2022). B is made of w once more, so that no copy of a parameter is kept for the backward. */
+ * is read as quantize turns it: dA = g (Bᵀ)ᵀ, dB = gᵀ (Aᵀ)ᵀ, with g in e5m2 unless the model says e4m3 (Micikevicius et
+ * al., "FP8 Formats for Deep Learning", 2022). B is made of w once more, so that no copy of a parameter is kept for the
+ * backward. */
 static void grad_of_quantized(Builder *b, const Op *op, OpParts *d) {
     const Op *x = op->matmul.a->def, *w = op->matmul.b->def;
     Value *gy = d->matmul.y, *from = OPERAND_OF(w, x), *amax = BUILD(b, absmax, .x = gy)->absmax.y;
     bool trains = value_root(from)->param->requires_grad, turned = INT_OF(w, turn);
     Dtype made = OPERAND_OF(x, x)->dtype;
-    const Op *g = BUILD(b, quantize, .x = gy, .amax = amax, .dtype = FP8_E5M2, .both = trains);
+    Dtype narrow = op->matmul.grad_e4m3 ? FP8_E4M3 : FP8_E5M2;
+    const Op *g = BUILD(b, quantize, .x = gy, .amax = amax, .dtype = narrow, .both = trains);
     const Op *other = BUILD(b, quantize, .x = from, .amax = OPERAND_OF(w, amax), .dtype = FP8_E4M3, .turn = !turned);
     d->matmul.a =
         product_of(b, RESULT_OF(g, y), RESULT_OF(g, scale), RESULT_OF(other, y), RESULT_OF(other, scale), made);

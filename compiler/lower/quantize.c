@@ -16,7 +16,7 @@ typedef struct Copy Copy;
 struct Copy { /* a value in 8 bits, made before */
     Op *made;
     int region;
-    bool square;
+    bool blocks, square;
     Copy *next;
 };
 
@@ -64,10 +64,9 @@ static Value *amax_of(Quantize *c, Value *v, const Op *user) {
 /* v in e4m3: as it lies, or turned; both: its transpose, too. square: of blocks, a parameter's. */
 static const Op *copy_of(Quantize *c, Value *v, const Op *user, bool turn, bool both, bool square) {
     bool blocks = policy_of(user)->recipe == RECIPE_BLOCK;
-    OpKind kind = blocks ? OP_quantize_blocks : OP_quantize;
     Copy *k = c->copies[v->id];
     while (k &&
-           (k->region != user->region || k->made->kind != kind || INT_OF(k->made, turn) != turn || k->square != square))
+           (k->region != user->region || k->blocks != blocks || INT_OF(k->made, turn) != turn || k->square != square))
         k = k->next;
     if (!k) {
         k = NEW(c->g->arena, Copy);
@@ -75,7 +74,7 @@ static const Op *copy_of(Quantize *c, Value *v, const Op *user, bool turn, bool 
                        ? BUILD(&c->b, quantize_blocks, .x = v, .square = square, .turn = turn)
                        : BUILD(&c->b, quantize, .x = v, .amax = amax_of(c, v, user), .dtype = FP8_E4M3, .turn = turn);
         lower_join_region(made, user);
-        *k = (Copy){made, user->region, square, c->copies[v->id]};
+        *k = (Copy){made, user->region, blocks, square, c->copies[v->id]};
         c->copies[v->id] = k;
     }
     if (both && !INT_OF(k->made, both)) {
@@ -93,7 +92,8 @@ static void multiply_in_8_bits(Quantize *c, Op *op, bool trains) {
     const Op *b = copy_of(c, *w, op, !INT_OF(op, trans_b), false, true);
     INT_OF(op, dtype) = 1 + (int64_t)RESULT_OF(op, y)->dtype;
     INT_OF(op, trans_b) = true;
-    INT_OF(op, square_b) = b->kind == OP_quantize_blocks;
+    INT_OF(op, square_b) = policy_of(op)->recipe == RECIPE_BLOCK;
+    INT_OF(op, grad_e4m3) = policy_of(op)->matmul_grad == FP8_E4M3;
     *x = RESULT_OF(a, y);
     *w = RESULT_OF(b, y);
     op_set(op, SLOT_OF(op, scale_a), RESULT_OF(a, scale));

@@ -4,16 +4,6 @@
 #include "kernel.h"
 
 enum { SIDE = 128 };
-#define LEAST 0x1p-117f /* magnitudes below it are no scale: its 448th is still a normal number, and 448 / it finite   \
-                         */
-
-typedef struct {
-    float scale, by; /* what a number stands for; what x is multiplied by */
-} factor;
-
-static factor factor_of(float amax) {
-    return amax < LEAST ? (factor){1, 1} : (factor){amax / 448, 448 / amax};
-}
 
 static float larger(float a, float b) { /* a NaN, once met, stays */
     return a >= b || a != a ? a : b;
@@ -35,19 +25,19 @@ static void square(const sc_quantize_blocks_args *k, int64_t rows, int64_t cols,
         all = larger(all, of_row[r]);
     }
     for (int64_t r = 0; r < nr && y; r++) {
-        factor f = factor_of(k->square ? all : of_row[r]);
-        for (int64_t c = 0; c < nc; c++) out[c] = x[r][c] * f.by;
+        float amax = k->square ? all : of_row[r], by = sc_block_factor(amax);
+        for (int64_t c = 0; c < nc; c++) out[c] = x[r][c] * by;
         sc_store(y, (r0 + r) * cols + c0, 1, nc, out);
-        if (!k->square) scale[cb * rows + r0 + r] = f.scale;
+        if (!k->square) scale[cb * rows + r0 + r] = sc_block_scale(amax);
     }
     for (int64_t c = 0; c < nc && turned; c++) {
-        factor f = factor_of(k->square ? all : of_column[c]);
-        for (int64_t r = 0; r < nr; r++) out[r] = x[r][c] * f.by;
+        float amax = k->square ? all : of_column[c], by = sc_block_factor(amax);
+        for (int64_t r = 0; r < nr; r++) out[r] = x[r][c] * by;
         sc_store(turned, (c0 + c) * rows + r0, 1, nr, out);
-        if (!k->square) across[rb * cols + c0 + c] = f.scale;
+        if (!k->square) across[rb * cols + c0 + c] = sc_block_scale(amax);
     }
-    if (k->square && y) scale[rb * (sc_ceil(cols, 4 * SIDE) * 4) + cb] = factor_of(all).scale;
-    if (k->square && turned) across[cb * (sc_ceil(rows, 4 * SIDE) * 4) + rb] = factor_of(all).scale;
+    if (k->square && y) scale[rb * (sc_ceil(cols, 4 * SIDE) * 4) + cb] = sc_block_scale(all);
+    if (k->square && turned) across[cb * (sc_ceil(rows, 4 * SIDE) * 4) + rb] = sc_block_scale(all);
 }
 
 /* What stands behind the last square of each row of scales. */

@@ -11,7 +11,6 @@ namespace {
 
 enum { SIDE = 128, DEEP = 8, ACROSS = SIDE / RUN, WORDS = SIDE / 4, WARPS = BLOCK / WARP };
 static_assert(ACROSS * (SIDE / DEEP) == BLOCK && ACROSS == WARP / 2, "a thread for each part of a square");
-#define LEAST 0x1p-117f /* as k_quantize_blocks.c's of the CPU */
 
 struct work {
     const void *x;
@@ -20,14 +19,6 @@ struct work {
     int64_t rows, cols, across, down; /* across, down: squares */
 };
 
-struct factor {
-    float scale, by;
-    SC_DEVICE factor(uint32_t magnitude) {
-        float amax = sc_float(magnitude);
-        scale = amax < LEAST ? 1 : amax / 448;
-        by = amax < LEAST ? 1 : 448 / amax;
-    }
-};
 SC_DEVICE uint32_t most(uint32_t a, uint32_t b) {
     return a > b ? a : b;
 }
@@ -79,10 +70,10 @@ __global__ void __launch_bounds__(BLOCK) quantize_blocks(const __grid_constant__
 #pragma unroll
         for (int d = 0; d < DEEP; d++) {
             int64_t r = r0 + deep + d;
-            factor f(SQUARE ? all : row[d]);
-            uint32_t low = four(x[d], 0, f.by, f.by, f.by, f.by), high = four(x[d], 4, f.by, f.by, f.by, f.by);
+            float amax = sc_float(SQUARE ? all : row[d]), by = sc_block_factor(amax);
+            uint32_t low = four(x[d], 0, by, by, by, by), high = four(x[d], 4, by, by, by, by);
             if (r >= k.rows) continue;
-            if (!SQUARE && part == 0) k.scale[cb * k.rows + r] = f.scale;
+            if (!SQUARE && part == 0) k.scale[cb * k.rows + r] = sc_block_scale(amax);
             uint8_t *y = k.y + r * k.cols + c0 + run;
             if constexpr (W > 1) {
                 if (left > 0) *(uint2 *)y = make_uint2(low, high);
@@ -93,7 +84,7 @@ __global__ void __launch_bounds__(BLOCK) quantize_blocks(const __grid_constant__
     }
     if (SQUARE && thread == 0) {
         int64_t pitch = (k.across + 3) / 4 * 4, turned_pitch = (k.down + 3) / 4 * 4;
-        float scale = factor(all).scale;
+        float scale = sc_block_scale(sc_float(all));
         if (k.y) k.scale[rb * pitch + cb] = scale;
         if (k.turned) k.turned_scale[cb * turned_pitch + rb] = scale;
         for (int64_t c = cb + 1; k.y && cb == k.across - 1 && c < pitch; c++) k.scale[rb * pitch + c] = 0;
@@ -103,9 +94,8 @@ __global__ void __launch_bounds__(BLOCK) quantize_blocks(const __grid_constant__
     if (!k.turned) return;
     float by[RUN];
     if constexpr (SQUARE) {
-        factor f(all);
 #pragma unroll
-        for (int j = 0; j < RUN; j++) by[j] = f.by;
+        for (int j = 0; j < RUN; j++) by[j] = sc_block_factor(sc_float(all));
     } else {
 #pragma unroll
         for (int j = 0; j < RUN; j++) column[j] = most(column[j], __shfl_xor_sync(SC_ALL, column[j], WARP / 2));
@@ -117,9 +107,8 @@ __global__ void __launch_bounds__(BLOCK) quantize_blocks(const __grid_constant__
             uint32_t m = 0;
 #pragma unroll
             for (int w = 0; w < WARPS; w++) m = most(m, of_warp[w][thread]);
-            factor f(m);
-            of_column[thread] = f.by;
-            if (c0 + thread < k.cols) k.turned_scale[rb * k.cols + c0 + thread] = f.scale;
+            of_column[thread] = sc_block_factor(sc_float(m));
+            if (c0 + thread < k.cols) k.turned_scale[rb * k.cols + c0 + thread] = sc_block_scale(sc_float(m));
         }
         __syncthreads();
 #pragma unroll

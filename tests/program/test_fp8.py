@@ -18,7 +18,7 @@ from signs import hash_of, hashed, signed_sum  # noqa: E402
 ROWS, IN, OUT = 96, 80, 64
 # `turned`: the weight is [inputs, outputs], as GPT-2's. x and what the results are weighted by are given, so that all roundings are known.
 LINEAR = """local nn, optim = require "nn", require "optim"
-local o = nn.options { turned = false, precision = nn.choice("fp32", "bf16") }
+local o = nn.options { turned = false, precision = nn.choice("fp32", "bf16"), grad = nn.choice("e5m2", "e4m3") }
 local model, linear = nn.module "Net", nn.module "Linear"
 linear.weight = nn.parameter(o.turned and { %(IN)d, %(OUT)d } or { %(OUT)d, %(IN)d })
 linear.bias = nn.parameter { %(OUT)d }
@@ -28,7 +28,7 @@ function linear:forward(x)
 end
 model.x, model.linear = nn.parameter { %(ROWS)d, %(IN)d }, linear
 function model:forward() return self.linear(self.x) end
-nn.fully_shard(linear, { mp_policy = { param_dtype = o.precision, matmul_dtype = "fp8" } })
+nn.fully_shard(linear, { mp_policy = { param_dtype = o.precision, matmul_dtype = "fp8", matmul_grad_dtype = o.grad } })
 nn.fully_shard(model)
 return nn.training {
   model = model, batch = { c = nn.input("fp32", { %(ROWS)d, %(OUT)d }) },
@@ -96,17 +96,17 @@ def model():
     return shared("fp8-linear", lambda folder: (os.makedirs(folder), open(os.path.join(folder, "linear.lua"), "w").write(LINEAR))) + "/linear.lua"
 
 
-def linear_agrees(precision, turned):
+def linear_agrees(precision, turned, grad="e5m2"):
     x, w, bias, c = (numbers_of(k, n, size) for k, (n, size) in enumerate([(ROWS * IN, 3), (IN * OUT, 0.5), (OUT, 1), (ROWS * OUT, 0.01)]))
     folder = scratch("fp8-linear")
     weights, grads, log = (os.path.join(folder, n) for n in ("w.safetensors", "g.safetensors", "log.jsonl"))
     shape = [IN, OUT] if turned else [OUT, IN]
     write_safetensors(weights, {"x": ("F32", [ROWS, IN], blob(x)), "linear.weight": ("F32", shape, blob(w)), "linear.bias": ("F32", [OUT], blob(bias))})
-    binary = build(model(), precision=precision, turned=turned)
+    binary = build(model(), precision=precision, turned=turned, grad=grad)
     train(binary, "--data", "-", "--weights", weights, "--steps", "1", "--log", log, "--dump", "*.grad", "--at-step", "1", "-o", grads, records=records(blob(c)))
     got = {k: list(floats(t)) for k, t in read_safetensors(grads).items()}
     narrow = (lambda v: [bf16(e) for e in v]) if precision == "bf16" else list
-    a, b, g = quantized(narrow(x), E4M3), quantized(narrow(w), E4M3), quantized(narrow(c), E5M2)
+    a, b, g = quantized(narrow(x), E4M3), quantized(narrow(w), E4M3), quantized(narrow(c), E4M3 if grad == "e4m3" else E5M2)
     y = [s + bias_ for s, bias_ in zip(times(a, b, ROWS, IN, OUT, turn_b=not turned), narrow(bias) * ROWS)]
     want = {"x.grad": times(g, b, ROWS, OUT, IN, turn_b=turned),
             "linear.weight.grad": times(a, g, IN, ROWS, OUT, turn_a=True) if turned else times(g, a, OUT, ROWS, IN, turn_a=True),
@@ -124,6 +124,11 @@ def test_a_linear():
     """To the rounding of sums; of the bf16 that a unit computes in, a weight's gradient is still fp32."""
     worst = {p: max(linear_agrees(p, turned) for turned in (False, True)) for p in ("fp32", "bf16")}
     return ", ".join("%s %.1e" % x for x in worst.items())
+
+
+def test_gradients_in_e4m3():
+    """The products of a gradient are then of e4m3 alone; on a GPU these may stay in the tensor cores' accumulators."""
+    return "%.1e" % linear_agrees("bf16", False, "e4m3")
 
 
 # ── models ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -241,6 +246,10 @@ def test_refused():
     path = os.path.join(scratch("fp8-bad"), "bad.lua")
     open(path, "w").write(text)
     refused(r"bad\.lua:\d+: .*matmul_dtype = \"fp4\"; there are \"fp8\", and \"plain\"", model_file=path)
+    open(path, "w").write(LINEAR.replace("matmul_grad_dtype = o.grad", 'matmul_grad_dtype = "e3m4"'))
+    refused(r"bad\.lua:\d+: .*matmul_grad_dtype = \"e3m4\"; there are \"e5m2\".* and \"e4m3\"", model_file=path)
+    open(path, "w").write(LINEAR.replace("matmul_grad_dtype = o.grad", 'matmul_grad_dtype = "e5m2", recipe = "block"'))
+    refused(r"bad\.lua:\d+: .*matmul_grad_dtype = \"e5m2\" with recipe = \"block\" \(.*bad\.lua:\d+\)", model_file=path)
 
 
 def test_routers_stay_wide():
