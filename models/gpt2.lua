@@ -7,7 +7,7 @@ local o = nn.options {
   vocab = 50304, positions = nn.optional "integer",       -- published weights: 50257, and 1024 also where seq is shorter
   eps = 1e-5, batch = 8, seq = 1024, dropout = 0.0, lr = 6e-4, clip = 1.0, accumulate = 1,
   precision = nn.choice("fp32", "bf16", "fp16"), gradients = nn.choice("fp32", "bf16", "fp16"),
-  matmul = nn.choice("plain", "fp8"), matmul_wide = 0,    -- fp8: linears of blocks multiply in 8 bits, but of the first and last n
+  matmul = nn.choice("plain", "fp8"), matmul_wide = 0,    -- fp8: linears of blocks, but of so many at either end
   recipe = nn.choice("tensor", "block"),                  -- of fp8: a scale a tensor, or for each 128 elements
   moments = nn.choice("fp32", "bf16"), recompute = nn.choice("none", "selective", "full"),
   offload = nn.choice("none", "activations", "state"),

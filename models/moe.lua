@@ -16,7 +16,7 @@ local o = nn.options {
   batch = 8, seq = 128, lr = 3e-4, clip = 1.0, moments = nn.choice("fp32", "bf16"),
   precision = nn.choice("fp32", "bf16", "fp16"), recompute = nn.choice("none", "experts", "full"),
   gradients = nn.choice("fp32", "bf16"),                    -- what they are made in; sums are in fp32
-  matmul = nn.choice("plain", "fp8"), matmul_wide = 0,     -- fp8: linears of blocks, not experts, multiply in 8 bits, but of the first and last n
+  matmul = nn.choice("plain", "fp8"), matmul_wide = 0,     -- fp8: linears of blocks, not experts, but of so many at either end
   recipe = nn.choice("tensor", "block"),                   -- of fp8: a scale a tensor, or for each 128 elements
 }
 

@@ -7,7 +7,7 @@ local o = nn.options {
   positions = nn.optional "integer", eps = 1e-5,          -- positions: seq; that of weights, where it is longer
   dropout = 0.0, lr = 1e-3, clip = 1.0, accumulate = 1,
   precision = nn.choice("fp32", "bf16", "fp16"), gradients = nn.choice("fp32", "bf16", "fp16"),
-  matmul = nn.choice("plain", "fp8"), matmul_wide = 0,    -- fp8: linears of layers multiply in 8 bits, but of the first and last n
+  matmul = nn.choice("plain", "fp8"), matmul_wide = 0,    -- fp8: linears of layers, but of so many at either end
   recipe = nn.choice("tensor", "block"),                  -- of fp8: a scale a tensor, or for each 128 elements
   moments = nn.choice("fp32", "bf16"), recompute = nn.choice("none", "selective", "full"),
   offload = nn.choice("none", "activations", "state"),

@@ -1,4 +1,4 @@
-/* What kernels that quantize to fp8 share: conversions of two floats at once, bytes turned in registers, runs of 8 elements.
+/* What kernels that quantize to fp8 share: conversions of two floats, bytes turned in registers, runs of 8 elements.
  * Relies on: kernel.cuh.
  * Relied on by: k_quantize.cu, k_quantize_blocks.cu. */
 #ifndef SC_FP8_CUH

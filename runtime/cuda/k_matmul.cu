@@ -596,8 +596,8 @@ static void by_ourselves(const sc_task *t, const product *p, char *y, const char
         o.z = bytes_from(p->z, at);
         o.f = p->f;
     }
-    sc_launch(o.scales ? multiply<1> : multiply<0>, ceil_div(p->m, TILE) * o.across, 256, 2 * DEPTH * (TILE + 1) * sizeof(float), SC_STREAM(t),
-              o);
+    sc_launch(o.scales ? multiply<1> : multiply<0>, ceil_div(p->m, TILE) * o.across, 256,
+              2 * DEPTH * (TILE + 1) * sizeof(float), SC_STREAM(t), o);
 }
 
 /* ── running ────────────────────────────────────────────────────────────────────────────────────────────────────────

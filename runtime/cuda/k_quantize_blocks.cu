@@ -1,4 +1,4 @@
-/* quantize_blocks: a tensor in 8 bits over a scale for each 1 x 128, or 128 x 128, as it lies, turned, or both, in one pass.
+/* quantize_blocks: a tensor in 8 bits over a scale for each 1 x 128, or 128 x 128: as it lies, turned, or both at once.
  * Relies on: fp8.cuh.
  * Relied on by: generated code (products in 8 bits by blocks).
  *
