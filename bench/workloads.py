@@ -4,8 +4,9 @@ A name is MODEL-WORLDxBATCHxSEQ with suffixes: -recompute (every block), -offloa
 (gradients clipped to norm 1; the others are not clipped, on either side), -nondeterministic (shardc: faster kernels that may give
 other bits from run to run; PyTorch is so anyway), -moments (AdamW's moments in bf16, ours alone), -gradients (ours made in bf16 and
 summed in fp32, as PyTorch's are in every row; without it they are made in fp32), -fp8 (linears of blocks in fp8). Ours alone:
--delayed (fp8 by scales of steps before), -fp32 (no bf16 at all), -accumulate (four microbatches a step), -selective (recompute what is cheap), -activations (activations on the host), and the model `transformer`. Batch
-and sequence are one microbatch's on one GPU.
+-delayed (fp8 by scales of steps before), -block (fp8 by scales of blocks), -fp32 (no bf16 at all), -accumulate (four
+microbatches a step), -selective (recompute what is cheap), -activations (activations on the host), and the model `transformer`.
+Batch and sequence are one microbatch's on one GPU.
 
 Relies on: nothing. Relied on by: gpu.py, torch_fsdp2.py, floor.py."""
 import dataclasses
@@ -55,7 +56,7 @@ SHAPES = {
 # the rows of the table of figures to beat
 ROWS = ["gpt2-124m-1x64x1024", "gpt2-1558m-1x32x1024", "qwen2-0.5b-1x32x1024", "llama3-8b-4x1x8192", "llama3-8b-4x4x2048", "qwen2-7b-4x4x2048",
         "gpt2-1558m-4x16x1024", "gpt2-124m-4x64x1024", "llama3-8b-4x2x8192-recompute", "llama3-8b-4x1x8192-offload"]
-SUFFIXES = ("recompute", "offload", "clip", "nondeterministic", "moments", "gradients", "fp32", "accumulate", "selective", "activations", "fp8", "delayed")
+SUFFIXES = ("recompute", "offload", "clip", "nondeterministic", "moments", "gradients", "fp32", "accumulate", "selective", "activations", "fp8", "delayed", "block")
 MICROBATCHES = 4  # with -accumulate
 
 
@@ -78,6 +79,7 @@ class Workload:
     activations: bool
     fp8: bool
     delayed: bool
+    block: bool
 
     @property
     def shape(self):
@@ -104,6 +106,8 @@ class Workload:
             o["matmul"] = "fp8"
         if self.delayed:
             o["recipe"] = "delayed"
+        if self.block:
+            o["recipe"] = "block"
         return [x for k, v in o.items() for x in ("--set", "%s=%s" % (k, v))]
 
     def flops(self):

@@ -7,7 +7,8 @@ local o = nn.options {
   vocab = 50304, positions = nn.optional "integer",       -- published weights: 50257, and 1024 also where seq is shorter
   eps = 1e-5, batch = 8, seq = 1024, dropout = 0.0, lr = 6e-4, clip = 1.0, accumulate = 1,
   precision = nn.choice("fp32", "bf16", "fp16"), gradients = nn.choice("fp32", "bf16", "fp16"),
-  matmul = nn.choice("plain", "fp8"), recipe = nn.choice("tensor", "delayed"), -- fp8: linears of blocks multiply in 8 bits
+  matmul = nn.choice("plain", "fp8"), matmul_wide = 0,    -- fp8: linears of blocks, but of so many at either end
+  recipe = nn.choice("tensor", "delayed", "block"),       -- of fp8: scales of tensors, by steps before, of blocks
   moments = nn.choice("fp32", "bf16", "int8"), recompute = nn.choice("none", "selective", "full"),
   offload = nn.choice("none", "activations", "state"),
   reshard = true, prefetch = 1,
@@ -82,12 +83,13 @@ end
 
 local model = GPT2()
 local policy = {
-  mp_policy = { param_dtype = o.precision, reduce_dtype = "fp32", grad_dtype = o.gradients, matmul_dtype = o.matmul, recipe = o.recipe },
+  mp_policy = { param_dtype = o.precision, reduce_dtype = "fp32", grad_dtype = o.gradients, recipe = o.recipe },
   reshard_after_forward = o.reshard,
   prefetch = { forward = o.prefetch, backward = o.prefetch },
   offload = { params = o.offload == "state", optimizer = o.offload == "state" },
 }
-for _, block in ipairs(model.h) do
+for i, block in ipairs(model.h) do
+  policy.mp_policy.matmul_dtype = i > o.matmul_wide and i <= #model.h - o.matmul_wide and o.matmul or nil
   if o.recompute ~= "none" or o.offload == "activations" then
     nn.checkpoint_wrapper(block, {
       recompute = o.recompute ~= "none",

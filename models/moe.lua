@@ -16,7 +16,8 @@ local o = nn.options {
   batch = 8, seq = 128, lr = 3e-4, clip = 1.0, moments = nn.choice("fp32", "bf16", "int8"),
   precision = nn.choice("fp32", "bf16", "fp16"), recompute = nn.choice("none", "experts", "full"),
   gradients = nn.choice("fp32", "bf16"),                    -- what they are made in; sums are in fp32
-  matmul = nn.choice("plain", "fp8"), recipe = nn.choice("tensor", "delayed"), -- fp8: linears of blocks multiply in 8 bits, experts do not
+  matmul = nn.choice("plain", "fp8"), matmul_wide = 0,     -- fp8: linears of blocks, not experts, but of so many at either end
+  recipe = nn.choice("tensor", "delayed", "block"),        -- of fp8: scales of tensors, by steps before, of blocks
 }
 
 assert(o.parts == 1 or o.balance_rate == 0, "balance_rate changes corrections once a step: set parts=1")
@@ -76,8 +77,9 @@ function model:forward(tokens)
   return self.lm_head(self.norm(o.parts > 1 and nn.concat(x, 0) or x[1])), balance / o.layers, z_loss / o.layers
 end
 
-local policy = { mesh = nn.mesh { expert = o.expert }, mp_policy = { param_dtype = o.precision, grad_dtype = o.gradients, reduce_dtype = "fp32", matmul_dtype = o.matmul, recipe = o.recipe } }
-for _, block in ipairs(model.layers) do
+local policy = { mesh = nn.mesh { expert = o.expert }, mp_policy = { param_dtype = o.precision, grad_dtype = o.gradients, reduce_dtype = "fp32", recipe = o.recipe } }
+for i, block in ipairs(model.layers) do
+  policy.mp_policy.matmul_dtype = i > o.matmul_wide and i <= o.layers - o.matmul_wide and o.matmul or nil
   if o.recompute == "full" then nn.checkpoint_wrapper(block) end
   for _, experts in ipairs(o.pieces > 1 and block.mlp.experts or { block.mlp.experts }) do
     if o.recompute == "experts" then nn.checkpoint_wrapper(experts) end

@@ -7,7 +7,8 @@ local o = nn.options {
   positions = nn.optional "integer", eps = 1e-5,          -- positions: seq; that of weights, where it is longer
   dropout = 0.0, lr = 1e-3, clip = 1.0, accumulate = 1,
   precision = nn.choice("fp32", "bf16", "fp16"), gradients = nn.choice("fp32", "bf16", "fp16"),
-  matmul = nn.choice("plain", "fp8"), recipe = nn.choice("tensor", "delayed"), -- fp8: linears of layers multiply in 8 bits
+  matmul = nn.choice("plain", "fp8"), matmul_wide = 0,    -- fp8: linears of layers, but of so many at either end
+  recipe = nn.choice("tensor", "delayed", "block"),       -- of fp8: scales of tensors, by steps before, of blocks
   moments = nn.choice("fp32", "bf16", "int8"), recompute = nn.choice("none", "selective", "full"),
   offload = nn.choice("none", "activations", "state"),
   reshard = true, prefetch = 1,
@@ -92,13 +93,14 @@ end
 
 local model = Transformer()
 local policy = {
-  mp_policy = { param_dtype = o.precision, reduce_dtype = "fp32", grad_dtype = o.gradients, matmul_dtype = o.matmul, recipe = o.recipe },
+  mp_policy = { param_dtype = o.precision, reduce_dtype = "fp32", grad_dtype = o.gradients, recipe = o.recipe },
   reshard_after_forward = o.reshard,
   prefetch = { forward = o.prefetch, backward = o.prefetch },
   offload = { params = o.offload == "state", optimizer = o.offload == "state" },
 }
 for _, stack in ipairs { model.encoder, model.decoder } do
-  for _, layer in ipairs(stack.layers) do
+  for i, layer in ipairs(stack.layers) do
+    policy.mp_policy.matmul_dtype = i > o.matmul_wide and i <= #stack.layers - o.matmul_wide and o.matmul or nil
     if o.recompute ~= "none" or o.offload == "activations" then
       nn.checkpoint_wrapper(layer, {
         recompute = o.recompute ~= "none",

@@ -93,7 +93,8 @@ typedef struct {
 
 /* The compute capability of an architecture, times 10: 89 of "sm_89"; 0: not known. */
 int device_capability(const char *arch);
-enum { FP8_CAPABILITY = 89 };                          /* GPUs before it have no products in fp8 */
+/* GPUs before the first have no products in fp8; those of the second have some with fp32 scales of blocks. */
+enum { FP8_CAPABILITY = 89, BLOCKS_CAPABILITY = 90 };
 const Device *device_load(Arena *a, const char *name); /* fails naming the profiles there are */
 /* The Lua of a profile, by its name or path; file: where it is from, for messages. */
 const char *device_text(Arena *a, const char *name, const char **file, size_t *size);

@@ -38,7 +38,7 @@ typedef struct {
     bool separable; /* with SC_TOO it computes y to the bits that `then` does from aux, whichever kernel does it: where
                        aux is kept, `then` alone computes y again */
 } Epilogue;
-const Epilogue *pattern_epilogue_by(int64_t f);       /* by its flags; NULL: there is none */
+const Epilogue *pattern_epilogue_by(int64_t f);      /* by its flags; NULL: there is none */
 const Epilogue *pattern_epilogue(const Op *product); /* NULL: it has none */
 const Epilogue *pattern_epilogue_of(OpKind then);    /* NULL: no product does it */
 

@@ -34,8 +34,9 @@ typedef struct { /* prefetch = { forward = { ... } }: what a use of the unit gat
 
 typedef enum { MATMUL_PLAIN, MATMUL_FP8 } MatmulDtype; /* what a unit's linears multiply in; plain: what they read */
 
-/* Where the scales of 8 bits come from: the largest magnitude of a tensor as it is, or that of steps before. */
-typedef enum { RECIPE_TENSOR, RECIPE_DELAYED } MatmulRecipe;
+/* Where the scales of 8 bits come from: the largest magnitude of a tensor as it is, that of steps before, or that of
+ * each 128 elements. */
+typedef enum { RECIPE_TENSOR, RECIPE_DELAYED, RECIPE_BLOCK } MatmulRecipe;
 
 struct UnitPolicy { /* nn.fully_shard */
     Source src;
@@ -48,6 +49,7 @@ struct UnitPolicy { /* nn.fully_shard */
     bool has_param_dtype, has_grad_dtype, has_reduce_dtype, has_output_dtype, cast_forward_inputs;
     MatmulDtype matmul;
     MatmulRecipe recipe;
+    Dtype matmul_grad; /* what gradients are quantized to */
     bool offload_params, offload_grads, offload_optimizer;
     UpdatePlace update; /* where the update of an offloaded optimizer runs */
     int prefetch_forward, prefetch_backward;

@@ -48,7 +48,9 @@ static inline bool rule_is_fp8(Dtype d) {
 }
 Dtype rule_stat_dtype(Dtype d); /* what a kernel keeps statistics of such operands in: fp32, or fp64 for fp64 */
 Dtype rule_wider(int64_t wider, Dtype otherwise); /* of a WIDER attribute: its dtype, where it names one */
-double rule_touched_bytes(const Value *v);        /* distinct bytes behind a value: expanded dims count once */
+/* Sets d->matmul.a, b, bias of a product of what quantize_blocks has made (rules_blocks.c). */
+void rule_grad_by_blocks(Builder *b, const Op *op, OpParts *d);
+double rule_touched_bytes(const Value *v); /* distinct bytes behind a value: expanded dims count once */
 Value *rule_zeros_like(Builder *b,
                        const Value *v);        /* of its dtype and shape: the gradient of a result that nobody used */
 Cost rule_traffic(const Op *op, double flops); /* all operands read, all results written */

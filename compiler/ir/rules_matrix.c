@@ -140,15 +140,17 @@ static Value *product_of(Builder *b, Value *x, Value *scale_x, Value *y, Value *
 }
 
 /* y = A Bᵀ of what quantize has made of x and w. Kernels of 8 bits read both operands along the inner dimension, so all
- * is read as quantize turns it: dA = g (Bᵀ)ᵀ, dB = gᵀ (Aᵀ)ᵀ, with g in e5m2 (Micikevicius et al., "FP8 Formats for Deep
- * Learning", 2022). B is made of w once more, so that no copy of a parameter is kept for the backward. */
+ * is read as quantize turns it: dA = g (Bᵀ)ᵀ, dB = gᵀ (Aᵀ)ᵀ, with g in e5m2 unless the model says e4m3 (Micikevicius et
+ * al., "FP8 Formats for Deep Learning", 2022). B is made of w once more, so that no copy of a parameter is kept for the
+ * backward. */
 static void grad_of_quantized(Builder *b, const Op *op, OpParts *d) {
     const Op *x = op->matmul.a->def, *w = op->matmul.b->def;
     Value *gy = d->matmul.y, *from = OPERAND_OF(w, x), *seen = OPERAND_OF(w, seen), *bias = op->matmul.bias;
     bool trains = value_root(from)->param->requires_grad, turned = INT_OF(w, turn);
     Dtype made = OPERAND_OF(x, x)->dtype;
+    Dtype narrow = op->matmul.grad_e4m3 ? FP8_E4M3 : FP8_E5M2;
     AmaxSite site = seen ? amax_history_site(b->g) : (AmaxSite){BUILD(b, absmax, .x = gy)->absmax.y, NULL};
-    const Op *g = BUILD(b, quantize, .x = gy, .amax = site.amax, .seen = site.seen, .dtype = FP8_E5M2, .both = trains,
+    const Op *g = BUILD(b, quantize, .x = gy, .amax = site.amax, .seen = site.seen, .dtype = narrow, .both = trains,
                         .sum = bias && trains);
     const Op *other =
         BUILD(b, quantize, .x = from, .amax = OPERAND_OF(w, amax), .seen = seen, .dtype = FP8_E4M3, .turn = !turned);
@@ -168,7 +170,10 @@ static void grad_of_quantized(Builder *b, const Op *op, OpParts *d) {
 void grad_matmul(Builder *b, Op *op, OpParts *d) {
     Matmul s = matmul_of(op);
     if (op->matmul.scale_a) {
-        grad_of_quantized(b, op, d);
+        if (op->matmul.scale_a->dims == 2)
+            rule_grad_by_blocks(b, op, d);
+        else
+            grad_of_quantized(b, op, d);
         return;
     }
     Value *g = build_cast(b, d->matmul.y, op->matmul.a->dtype);
@@ -186,11 +191,13 @@ Cost cost_matmul(const Op *op) {
     Cost c = rule_traffic(op, 2 * y * (double)s.k + (op->matmul.bias ? y : 0));
     Dtype in = op->matmul.a->dtype, other = op->matmul.b->dtype, out = op->matmul.y->dtype;
     const Epilogue *e = pattern_epilogue(op);
-    _Static_assert(sizeof c.variant > sizeof "fp8_e4m3*fp8_e5m2>bf16 nt silu_mul+x add", "the longest variant fits");
-    snprintf(c.variant, sizeof c.variant, "%s%s%s%s%s %s%s%s%s%s%s", dtype_name(in), in == other ? "" : "*",
+    bool blocks = op->matmul.scale_a && op->matmul.scale_a->dims == 2;
+    _Static_assert(sizeof c.variant > sizeof "fp8_e4m3*fp8_e5m2>bf16 nt silu_mul+x add blocks",
+                   "the longest variant fits");
+    snprintf(c.variant, sizeof c.variant, "%s%s%s%s%s %s%s%s%s%s%s%s", dtype_name(in), in == other ? "" : "*",
              in == other ? "" : dtype_name(other), in == out ? "" : ">", in == out ? "" : dtype_name(out),
              s.ta ? "t" : "n", s.tb ? "t" : "n", e ? " " : "", e ? e->name : "",
-             op->matmul.epilogue & SC_TOO ? "+x" : "", op->matmul.c ? " add" : "");
+             op->matmul.epilogue & SC_TOO ? "+x" : "", op->matmul.c ? " add" : "", blocks ? " blocks" : "");
     bool folds = matmul_shared(op) && !s.ta;
     double products = folds || !s.m ? 1 : rows / (double)s.m;
     memcpy(c.key, (double[]){rows / products, (double)s.n, (double)s.k, products}, 4 * sizeof *c.key);
@@ -237,7 +244,10 @@ void infer_quantize_gates(Graph *g, Op *op) {
 Cost cost_quantize(const Op *op) {
     Cost c = cost_pointwise(op);
     const Epilogue *e = pattern_epilogue_by(op->quantize.f);
-    snprintf(c.variant, sizeof c.variant, "%s%s%s", op->quantize.both ? "both" : op->quantize.turn ? "turn" : "",
+    snprintf(c.variant, sizeof c.variant, "%s%s%s",
+             op->quantize.both   ? "both"
+             : op->quantize.turn ? "turn"
+                                 : "",
              e && (op->quantize.both || op->quantize.turn) ? " " : "", e ? e->name : "");
     return c;
 }

@@ -1,7 +1,8 @@
-/* Quantize: linears of units with matmul_dtype = "fp8" multiply in 8 bits, with one scale a tensor: the largest
- * magnitude there is now (torchao calls it tensorwise, Transformer Engine current scaling). x and W become e4m3 beside
- * their scales; the rule of matmul does the rest for gradients. Relies on: units, precision, qkv_fusion (which looks
- * for products of parameters). Relied on by: autodiff (T_QUANTIZES). */
+/* Quantize: linears of units with matmul_dtype = "fp8" multiply in 8 bits. x and W become e4m3 beside their scales: one
+ * a tensor, by the largest magnitude there is now (torchao calls it tensorwise, Transformer Engine current scaling) or
+ * that of steps before, or one a block (DeepSeek-V3), of 128 of x and of 128 x 128 of W. The rule of matmul does the
+ * rest for gradients. Relies on: units, precision, qkv_fusion (which looks for products of parameters). Relied on by:
+ * autodiff (T_QUANTIZES). */
 #include "../ir/amax_history.h"
 #include "../ir/build.h"
 #include "../ir/policy.h"
@@ -17,6 +18,7 @@ typedef struct Copy Copy;
 struct Copy { /* a value in 8 bits, made before */
     Op *made;
     int region;
+    bool blocks, square;
     Copy *next;
 };
 
@@ -69,17 +71,21 @@ static AmaxSite amax_of(Quantize *c, Value *v, const Op *user) {
     return *amax;
 }
 
-/* v in e4m3: as it lies, or turned; both: its transpose, too. */
-static const Op *copy_of(Quantize *c, Value *v, const Op *user, bool turn, bool both) {
+/* v in e4m3: as it lies, or turned; both: its transpose, too. square: of blocks, a parameter's. */
+static const Op *copy_of(Quantize *c, Value *v, const Op *user, bool turn, bool both, bool square) {
+    bool blocks = policy_of(user)->recipe == RECIPE_BLOCK;
     Copy *k = c->copies[v->id];
-    while (k && (k->region != user->region || INT_OF(k->made, turn) != turn)) k = k->next;
+    while (k &&
+           (k->region != user->region || k->blocks != blocks || INT_OF(k->made, turn) != turn || k->square != square))
+        k = k->next;
     if (!k) {
         k = NEW(c->g->arena, Copy);
-        AmaxSite site = amax_of(c, v, user);
-        Op *made =
-            BUILD(&c->b, quantize, .x = v, .amax = site.amax, .seen = site.seen, .dtype = FP8_E4M3, .turn = turn);
+        AmaxSite none = {NULL, NULL}, site = blocks ? none : amax_of(c, v, user);
+        Op *made = blocks ? BUILD(&c->b, quantize_blocks, .x = v, .square = square, .turn = turn)
+                          : BUILD(&c->b, quantize, .x = v, .amax = site.amax, .seen = site.seen, .dtype = FP8_E4M3,
+                                  .turn = turn);
         lower_join_region(made, user);
-        *k = (Copy){made, user->region, c->copies[v->id]};
+        *k = (Copy){made, user->region, blocks, square, c->copies[v->id]};
         c->copies[v->id] = k;
     }
     if (both && !INT_OF(k->made, both)) {
@@ -93,10 +99,12 @@ static void multiply_in_8_bits(Quantize *c, Op *op, bool trains) {
     Value **x = &OPERAND_OF(op, a), **w = &OPERAND_OF(op, b);
     build_for(&c->b, op, "q");
     c->b.phase = op->phase;
-    const Op *a = copy_of(c, *x, op, false, trains);
-    const Op *b = copy_of(c, *w, op, !INT_OF(op, trans_b), false);
+    const Op *a = copy_of(c, *x, op, false, trains, false);
+    const Op *b = copy_of(c, *w, op, !INT_OF(op, trans_b), false, true);
     INT_OF(op, dtype) = 1 + (int64_t)RESULT_OF(op, y)->dtype;
     INT_OF(op, trans_b) = true;
+    INT_OF(op, square_b) = policy_of(op)->recipe == RECIPE_BLOCK;
+    INT_OF(op, grad_e4m3) = policy_of(op)->matmul_grad == FP8_E4M3;
     *x = RESULT_OF(a, y);
     *w = RESULT_OF(b, y);
     op_set(op, SLOT_OF(op, scale_a), RESULT_OF(a, scale));
@@ -117,10 +125,18 @@ static const UnitPolicy *asks(const Graph *g) {
     return p;
 }
 
-/* A unit asks for fp8, and no product of the program is one that can have it. few: one that has a number of rows
- * that does not fit, or NULL. */
+/* A unit asks for fp8, or for a recipe of it, and no product of the program is one that can have it. few: one that has
+ * a number of rows that does not fit, or NULL. */
 static void check_any(const Graph *g, const Op *few) {
     const UnitPolicy *p = few ? policy_of(few) : asks(g);
+    for (int i = 0; i < g->units.n && !p; i++) {
+        const UnitPolicy *u = g->units.at[i]->policy;
+        if (u && u->recipe != RECIPE_TENSOR)
+            fail(setting_source(&u->settings, "recipe", u->src),
+                 "recipe = \"%s\": no unit multiplies in fp8; add matmul_dtype = \"fp8\" (--set matmul=fp8 in shardc's "
+                 "models), or leave recipe out",
+                 u->recipe == RECIPE_BLOCK ? "block" : "delayed");
+    }
     if (!p) return;
     Source at = setting_source(&p->settings, "matmul_dtype", p->src);
     if (few)
@@ -172,6 +188,16 @@ void lower_quantize_check(const Graph *g, const Device *d, const char *arch) {
              "it out (--set matmul=plain in shardc's models), or give a --device that has them, as l40s, h100 or b200; "
              "--target cpu emulates them",
              d->name, capability / 10, capability % 10, FP8_CAPABILITY / 10, FP8_CAPABILITY % 10);
+    for (int i = 0; i < g->units.n && capability != BLOCKS_CAPABILITY; i++) {
+        const UnitPolicy *u = g->units.at[i]->policy;
+        if (u && u->matmul == MATMUL_FP8 && u->recipe == RECIPE_BLOCK)
+            fail(
+                setting_source(&u->settings, "recipe", u->src),
+                "recipe = \"block\": %s has no products with scales of blocks, which GPUs of compute capability 9.0 "
+                "have; leave it out (--set recipe=tensor in shardc's models), or give another --device; the CPU target "
+                "emulates them",
+                d->name);
+    }
     if (d->flops[FP8_E4M3] <= 0)
         fail(at,
              "matmul_dtype = \"fp8\": the profile of %s does not say how fast products in fp8 are; add fp8_e4m3 to its "

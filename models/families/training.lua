@@ -9,7 +9,8 @@ function training.options(own, without)
   local o = {
     batch = 1, seq = 2048, dropout = 0.0, lr = 3e-4, clip = 1.0, accumulate = 1,
     precision = nn.choice("fp32", "bf16", "fp16"), gradients = nn.choice("fp32", "bf16", "fp16"),
-    matmul = nn.choice("plain", "fp8"), recipe = nn.choice("tensor", "delayed"), -- fp8: linears of layers multiply in 8 bits
+    matmul = nn.choice("plain", "fp8"), matmul_wide = 0,   -- fp8: linears of layers, but of so many at either end
+    recipe = nn.choice("tensor", "delayed", "block"),      -- of fp8: scales of tensors, by steps before, of blocks
     optimizer = nn.choice("adamw", "muon"), moments = nn.choice("fp32", "bf16", "int8"), recompute = nn.choice("none", "selective", "full"),
     offload = nn.choice("none", "activations", "state"),
     reshard = true, prefetch = 1, head = nn.choice("whole", "chunks"), -- chunks: all logits are never in memory at once
@@ -43,12 +44,16 @@ function training.units(model, layers, others, o, mesh, frozen)
   end
   local policy = {
     mesh = mesh,
-    mp_policy = { param_dtype = o.precision, reduce_dtype = "fp32", grad_dtype = o.gradients, matmul_dtype = o.matmul, recipe = o.recipe },
+    mp_policy = { param_dtype = o.precision, reduce_dtype = "fp32", grad_dtype = o.gradients, recipe = o.recipe },
     reshard_after_forward = o.reshard,
     prefetch = { forward = o.prefetch, backward = o.prefetch },
     offload = { params = o.offload == "state", optimizer = o.offload == "state" },
   }
-  for _, block in ipairs(layers) do
+  local function multiply(blocks, i)
+    policy.mp_policy.matmul_dtype = i > o.matmul_wide and i <= #blocks - o.matmul_wide and o.matmul or nil
+  end
+  for i, block in ipairs(layers) do
+    multiply(layers, i)
     if o.recompute ~= "none" or o.offload == "activations" then
       nn.checkpoint_wrapper(block, {
         recompute = o.recompute ~= "none",
@@ -58,7 +63,10 @@ function training.units(model, layers, others, o, mesh, frozen)
     end
     nn.fully_shard(block, policy)
   end
-  for _, block in ipairs(frozen or {}) do nn.fully_shard(block, policy) end
+  for i, block in ipairs(frozen or {}) do
+    multiply(frozen, i)
+    nn.fully_shard(block, policy)
+  end
   policy.mp_policy.matmul_dtype = nil                      -- embeddings and the head multiply as the precision says
   for _, module in ipairs(others) do nn.fully_shard(module, policy) end
   policy.reshard_after_forward = nil                       -- the root stays gathered, as in PyTorch

@@ -1,12 +1,12 @@
 /* matmul: y[..., m, n] = f(op(a) · op(b) (+ bias[n]) (+ c)), accumulated in real, rounded once at the end; f as ops.def
  * says. gelu is taken of the argument as it is stored, where it is stored. A product that is gated is made where its
  * second result lies: the first may have the bytes of a gate.
- * Relies on: panels.h, k_blas.c; a workspace of 4 MiB a part where a tensor is not of type real.
+ * Relies on: panels.h, block_sums.h, k_blas.c; a workspace of 4 MiB a part where a tensor is not of type real.
  * Relied on by: generated code.
  *
  * y is cut into tiles by its shape alone and a part computes whole tiles, each with its own calls of the library: so an
  * element's bits do not depend on the number of parts. */
-#include "panels.h"
+#include "block_sums.h"
 
 enum { MANY = 12 /* tiles, so that 2, 3, 4, 6 parts get equal shares */ };
 
@@ -17,8 +17,9 @@ typedef struct {
     int ta, tb, f, onto;                                /* onto: y holds what is added, and the sums go on from it */
     int64_t m, n, k, lda, ldb, ldy;
     int64_t batches, tile_rows, tile_cols;
-    bool scaled; /* sums are multiplied by `scale`: a and b have 8 bits */
+    bool scaled, blocks; /* a and b have 8 bits: sums are multiplied by `scale`, or block by block by scales */
     real scale;
+    sc_scales scale_a, scale_b;
     real *work; /* this part's panels; NULL: none needed */
 } product;
 
@@ -57,9 +58,11 @@ static product product_of(const sc_task *task, const sc_matmul_args *k) {
                  .tb = k->trans_b != 0,
                  .f = (int)k->epilogue};
     if (p.f & SC_GATED && p.z) p.y = &k->aux, p.z = &k->y;
-    p.scaled = k->scale_a.p != NULL;
+    p.blocks = k->scale_a.p && k->scale_a.dims == 2;
+    p.scaled = k->scale_a.p && !p.blocks;
+    if (p.blocks) p.scale_a = sc_scales_of(&k->scale_a, 0), p.scale_b = sc_scales_of(&k->scale_b, k->square_b != 0);
     p.scale = p.scaled ? (real)sc_get(&k->scale_a, 0) * (real)sc_get(&k->scale_b, 0) : 1;
-    p.onto = p.c && p.c->p == p.y->p && p.y->dtype == SC_REAL && !p.scaled;
+    p.onto = p.c && p.c->p == p.y->p && p.y->dtype == SC_REAL && !k->scale_a.p;
     if (p.onto) p.c = NULL;
     if (k->work.p) p.work = (real *)((char *)k->work.p + (int64_t)task->part * SC_CPU_MATMUL_BYTES);
     p.m = p.y->shape[p.y->dims - 2];
@@ -144,9 +147,12 @@ static void tile(const product *p, int64_t batch, int64_t r0, int64_t rows, int6
         c = (real *)p->y->p + y0;
     else
         ldc = cols;
-    sc_sums((sc_side){p->a, a0 + (p->ta ? r0 : r0 * p->lda), p->lda, p->ta},
-            (sc_side){p->b, b0 + (p->tb ? c0 * p->ldb : c0), p->ldb, p->tb}, rows, cols, p->k, p->work, p->onto, c,
-            ldc);
+    sc_side a = {p->a, a0 + (p->ta ? r0 : r0 * p->lda), p->lda, p->ta};
+    sc_side b = {p->b, b0 + (p->tb ? c0 * p->ldb : c0), p->ldb, p->tb};
+    if (p->blocks)
+        sc_block_sums(a, p->scale_a, batch * p->m + r0, b, p->scale_b, c0, rows, cols, p->k, p->work, c, ldc);
+    else
+        sc_sums(a, b, rows, cols, p->k, p->work, p->onto, c, ldc);
     for (int64_t i = 0; i < rows && p->scaled; i++)
         for (int64_t j = 0; j < cols; j++) c[i * ldc + j] *= p->scale;
     if (p->bias) add_bias(p, c, ldc, rows, c0, cols);
@@ -174,7 +180,7 @@ static void plain_tile(const product *p, int64_t batch, int64_t r0, int64_t rows
 }
 
 static int library_takes(const product *p) {
-    if (p->work) return 1;
+    if (p->work || p->blocks) return 1;
     return p->y->dtype == SC_REAL && p->a->dtype == SC_REAL && p->b->dtype == SC_REAL &&
            p->lda >= p->a->shape[p->a->dims - 1] && p->ldb >= p->b->shape[p->b->dims - 1];
 }

@@ -28,6 +28,7 @@ static const struct {
     NARROW(bias),    NARROW(align_a), NARROW(align_b), NARROW(align_y), NARROW(align_bias),
     NARROW(add),     NARROW(f),       NARROW(align_c),
 };
+static const char *const scale_words[] = {[SC_MATMUL_BLOCKS] = "blocks", [SC_MATMUL_SQUARES_B] = "squares"};
 enum { FIELDS = sizeof fields / sizeof *fields, WORDS = 8 };
 
 static bool read_entry(const char *line, sc_matmul_choice *c) {
@@ -49,6 +50,9 @@ static bool read_entry(const char *line, sc_matmul_choice *c) {
     }
     line += strspn(line, " ");
     if (!strncmp(line, "apart", 5)) c->apart = 1, line += 5;
+    for (int i = 1; i < (int)(sizeof scale_words / sizeof *scale_words); i++)
+        if (!strncmp(line, scale_words[i], strlen(scale_words[i])))
+            c->key.scales = (uint8_t)i, line += strlen(scale_words[i]);
     line += strspn(line, " \r");
     return !*line || *line == '#';
 }
@@ -107,5 +111,6 @@ void sc_algorithms_entry(FILE *f, const sc_matmul_choice *c, const char *remark)
         fprintf(f, "%" PRId64 " ", x);
     }
     for (int i = 0; i < WORDS; i++) fprintf(f, "%016" PRIx64 " ", c->algorithm[i]);
-    fprintf(f, "%s# %s\n", c->apart ? "apart " : "", remark);
+    fprintf(f, "%s%s%s# %s\n", c->apart ? "apart " : "", c->key.scales ? scale_words[c->key.scales] : "",
+            c->key.scales ? " " : "", remark);
 }

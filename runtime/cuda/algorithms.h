@@ -8,7 +8,7 @@
  *   gpu NVIDIA H200
  *   cublaslt 130200
  *   m n k lda ldb ldy batches stride_a stride_b stride_y workspace in out ta tb bias align_a align_b align_y align_bias
- *       add f align_c   and eight words of the algorithm, in hexadecimal   [apart]   # remarks
+ *       add f align_c   and eight words of the algorithm, in hexadecimal   [apart | blocks | squares]   # remarks
  *
  * An entry counts on the GPU and for the version of cuBLASLt of its header alone. */
 #ifndef SC_CUDA_ALGORITHMS_H

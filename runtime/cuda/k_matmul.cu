@@ -18,7 +18,9 @@
  *
  * Operands of 8 bits have scales, by which the library multiplies sums before all else; its kernels of compute
  * capability 8.9 and later take op(a) and op(b) along k alone (ta = 0, tb = 1). Sums of e4m3 alone stay in the tensor
- * cores' own accumulators (FAST_ACCUM), as in Transformer Engine and torchao; a gradient's are added up in fp32.
+ * cores' own accumulators (FAST_ACCUM), as in Transformer Engine and torchao; a gradient's are added up in fp32. With
+ * scales of blocks (VEC128, BLK128x128; Hopper alone) each 128 of k are, when both scales have multiplied them; m and n
+ * are then multiples of 4.
  *
  * An algorithm is chosen once a key (matmul.h) on the host, from the table or else by the heuristic, and kept with the
  * descriptors. What the library does not take (rows that overlap, mixed types) a tiled kernel of our own computes. */
@@ -74,6 +76,8 @@ typedef struct {
 typedef struct {
     const sc_tensor *y, *z, *a, *b, *bias, *c, *x, *x2, *work; /* z: aux; x: or gate; x2: up; NULL: there is none */
     const float *scale_a, *scale_b;                            /* of 8 bits, else NULL */
+    int scales;                                                /* of blocks: an sc_matmul_scales */
+    int64_t pitch_a, pitch_b;                                  /* between rows of these */
     int ta, tb, f;
     int64_t m, n, k, lda, ldb, ldy;
     int nloops; /* leading dims, outermost first; the innermost is a batch of the library's */
@@ -120,6 +124,10 @@ static product product_of(const sc_matmul_args *k) {
     p.work = present(&k->work);
     p.scale_a = (const float *)k->scale_a.p;
     p.scale_b = (const float *)k->scale_b.p;
+    if (k->scale_a.dims == 2) {
+        p.scales = k->square_b ? SC_MATMUL_SQUARES_B : SC_MATMUL_BLOCKS;
+        p.pitch_a = k->scale_a.shape[1], p.pitch_b = k->scale_b.shape[1];
+    }
     p.ta = k->trans_a != 0;
     p.tb = k->trans_b != 0;
     int dims = p.y->dims;
@@ -183,6 +191,7 @@ static sc_matmul_key key_of(const product *p) {
     k.align_b = alignment(p, p->b, &loop::b);
     k.align_y = alignment(p, p->y, &loop::y);
     k.align_bias = k.bias ? alignment(p, p->bias, NULL) : 0;
+    k.scales = (uint8_t)p->scales;
     k.add = p->c != NULL;
     k.f = (uint8_t)(p->y->dtype == FP32 ? 0 : p->f);
     k.align_c = 8;
@@ -214,6 +223,8 @@ static bool multiplies(int dtype) {
 static bool library_takes_8_bits(const product *p) {
     bool known = has_8_bits(p->b->dtype) && (p->a->dtype == FP8_E4M3 || p->b->dtype == FP8_E4M3);
     bool along = !p->ta && p->tb && (p->k | p->lda | p->ldb) % 16 == 0 && p->ldy * size_of(p->y->dtype) % 16 == 0;
+    if (p->scales && (p->m % 4 || p->n % 4 || p->nloops || !aligned(p->scale_a, 16) || !aligned(p->scale_b, 16)))
+        return false;
     return known && along && aligned(p->a->p, 16) && aligned(p->b->p, 16) && aligned(p->y->p, 16) && !p->f;
 }
 /* With operands that 16-byte accesses do not fit, the library has kernels that round the sums before they add the bias
@@ -284,8 +295,14 @@ static void describe(plan *p) {
     set(&p->what, CUBLASLT_MATMUL_DESC_EPILOGUE, library_epilogue(k, p->f));
     if (has_argument(p->f)) set(&p->what, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, k->ldy);
     if (k->bias) set(&p->what, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, (int32_t)library_type(k->out));
-    int8_t fast = sc_matmul_in_a(k) == FP8_E4M3 && sc_matmul_in_b(k) == FP8_E4M3;
+    int8_t fast = sc_matmul_in_a(k) == FP8_E4M3 && sc_matmul_in_b(k) == FP8_E4M3 && !k->scales;
     if (fast) set(&p->what, CUBLASLT_MATMUL_DESC_FAST_ACCUM, fast);
+    if (k->scales) {
+        bool square = k->scales == SC_MATMUL_SQUARES_B;
+        set(&p->what, CUBLASLT_MATMUL_DESC_A_SCALE_MODE,
+            (int32_t)(square ? CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F : CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F));
+        set(&p->what, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, (int32_t)CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F);
+    }
     layout(&p->b, sc_matmul_in_b(k), k->tb ? k->k : k->n, k->tb ? k->n : k->k, k->ldb, k->batches, k->stride_b);
     layout(&p->a, sc_matmul_in_a(k), k->ta ? k->m : k->k, k->ta ? k->k : k->m, k->lda, k->batches, k->stride_a);
     layout(&p->y, k->out, k->n, k->m, k->ldy, k->batches, k->stride_y);
@@ -415,6 +432,8 @@ typedef struct {
     int64_t bias_stride, m, n, k, across; /* across: tiles from left to right */
     int only_bias;                        /* y += bias */
     const float *scale_a, *scale_b;       /* NULL: none */
+    int scales;                           /* of blocks: an sc_matmul_scales */
+    int64_t pitch_a, pitch_b, first_row;  /* of these; the number of y's first row among a's */
     const void *c, *x, *x2;               /* laid out as y, of its type */
     void *z;
     int f;
@@ -488,15 +507,22 @@ template <class T> static __global__ void __launch_bounds__(256) finish_16(const
     }
 }
 
-enum { TILE = 64, DEPTH = 16 };
+enum { TILE = 64, DEPTH = 16, SIDE = 128 /* of blocks that have a scale */ };
 
-/* 256 threads as 16 × 16, thread (ty, tx) has rows ty + 16 i and columns tx + 16 j of a 64 × 64 tile of y. */
-static __global__ void __launch_bounds__(256) multiply(const __grid_constant__ own o) {
+SC_DEVICE float scale_of_block(const own &o, int64_t row, int64_t column, int64_t block) {
+    float a = o.scale_a[block * o.pitch_a + o.first_row + row];
+    return a * (o.scales == SC_MATMUL_SQUARES_B ? o.scale_b[column / SIDE * o.pitch_b + block]
+                                                : o.scale_b[block * o.pitch_b + column]);
+}
+
+/* 256 threads as 16 × 16, thread (ty, tx) has rows ty + 16 i and columns tx + 16 j of a 64 × 64 tile of y. BLOCKS: sums
+ * of 128 are multiplied by their scales and added up. */
+template <int BLOCKS> static __global__ void __launch_bounds__(256) multiply(const __grid_constant__ own o) {
     SC_SHARED(shared);
     float(*a)[TILE + 1] = (float(*)[TILE + 1]) shared, (*b)[TILE + 1] = a + DEPTH;
     int64_t r0 = blockIdx.x / o.across * TILE, c0 = blockIdx.x % o.across * TILE;
     int tx = threadIdx.x & 15, ty = threadIdx.x >> 4;
-    float s[4][4] = {};
+    float s[4][4] = {}, total[BLOCKS ? 4 : 1][BLOCKS ? 4 : 1] = {};
     for (int64_t k0 = 0; k0 < o.k; k0 += DEPTH) {
         for (int u = threadIdx.x; u < TILE * DEPTH; u += 256) {
             int64_t x = u / DEPTH, l = u % DEPTH, k = k0 + l;
@@ -512,12 +538,24 @@ static __global__ void __launch_bounds__(256) multiply(const __grid_constant__ o
 #pragma unroll
                 for (int j = 0; j < 4; j++) s[i][j] = fmaf(a[l][ty + 16 * i], b[l][tx + 16 * j], s[i][j]);
         __syncthreads();
+        if constexpr (BLOCKS) {
+            if ((k0 + DEPTH) % SIDE && k0 + DEPTH < o.k) continue;
+            for (int i = 0; i < 4; i++)
+                for (int j = 0; j < 4; j++) {
+                    int64_t r = r0 + ty + 16 * i, c = c0 + tx + 16 * j;
+                    if (r < o.m && c < o.n) total[i][j] += s[i][j] * scale_of_block(o, r, c, k0 / SIDE);
+                    s[i][j] = 0;
+                }
+        }
     }
     for (int i = 0; i < 4; i++)
         for (int j = 0; j < 4; j++) {
             int64_t r = r0 + ty + 16 * i, c = c0 + tx + 16 * j, at = r * o.y.row + c * o.y.column;
             if (r >= o.m || c >= o.n) continue;
-            if (o.scale_a) s[i][j] *= *o.scale_a * *o.scale_b;
+            if constexpr (BLOCKS)
+                s[i][j] = total[i][j];
+            else if (o.scale_a)
+                s[i][j] *= *o.scale_a * *o.scale_b;
             if (o.only_bias) s[i][j] = element(o.y.p, o.y.dtype, at);
             if (o.bias) s[i][j] += element(o.bias, o.bias_dtype, c * o.bias_stride);
             store(o.y.p, o.y.dtype, at, finished(o, at, s[i][j]));
@@ -547,7 +585,9 @@ static void by_ourselves(const sc_task *t, const product *p, char *y, const char
     o.m = p->m, o.n = p->n, o.k = only_bias ? 0 : p->k;
     o.across = ceil_div(p->n, TILE);
     o.only_bias = only_bias;
-    o.scale_a = p->scale_a, o.scale_b = p->scale_b;
+    o.scale_a = p->scale_a, o.scale_b = p->scale_b, o.scales = only_bias ? 0 : p->scales;
+    o.pitch_a = p->pitch_a, o.pitch_b = p->pitch_b;
+    if (o.scales) o.first_row = (a - (const char *)p->a->p) / p->lda; /* a byte an element */
     if (!only_bias && (p->c || p->f)) { /* they are laid out as y */
         int64_t at = y - (char *)p->y->p;
         o.c = bytes_from(p->c, at);
@@ -556,8 +596,8 @@ static void by_ourselves(const sc_task *t, const product *p, char *y, const char
         o.z = bytes_from(p->z, at);
         o.f = p->f;
     }
-    sc_launch(multiply, ceil_div(p->m, TILE) * o.across, 256, 2 * DEPTH * (TILE + 1) * sizeof(float), SC_STREAM(t),
-              o);
+    sc_launch(o.scales ? multiply<1> : multiply<0>, ceil_div(p->m, TILE) * o.across, 256,
+              2 * DEPTH * (TILE + 1) * sizeof(float), SC_STREAM(t), o);
 }
 
 /* ── running ────────────────────────────────────────────────────────────────────────────────────────────────────────

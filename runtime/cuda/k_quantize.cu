@@ -1,16 +1,17 @@
 /* quantize: a tensor, or gelu or a gate of it, over a scale in 8 bits, as it lies, turned, or both, in one pass; absmax:
  * its largest magnitude; quantize_gates, absmax_gates: of both gradients of a gate; update_amax: the history that scales
  * come from.
- * Relies on: magnitude.cuh.
+ * Relies on: fp8.cuh, magnitude.cuh.
  * Relied on by: generated code (products in 8 bits).
  *
  * A block takes 128 rows of 64 columns, a thread 4 rows of 8 columns: 4 bytes of each column are a word of shared
  * memory, from where columns are written in runs of 128 bytes. */
+#include "fp8.cuh"
 #include "magnitude.cuh"
 
 namespace {
 
-enum { ROWS = SC_SUMMED_ROWS, COLUMNS = 64, DEEP = 4, RUN = 8, WORDS = ROWS / DEEP, LINE = WORDS + 1 };
+enum { ROWS = SC_SUMMED_ROWS, COLUMNS = 64, DEEP = 4, WORDS = ROWS / DEEP, LINE = WORDS + 1 };
 enum { INFINITE = 0x7f800000 }; /* bits */
 static_assert(WORDS * (COLUMNS / RUN) == BLOCK, "a thread for each part of a tile");
 
@@ -26,58 +27,6 @@ struct work {
     float most, *sums; /* sums: NULL: they are not wanted */
     int e5m2;
     int64_t rows, cols, across;
-};
-
-SC_DEVICE uint32_t two(bool e5m2, float a, float b) { /* a in the lower half */
-#if __CUDA_ARCH__ >= 890
-    uint16_t w;
-    if (e5m2)
-        asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(w) : "f"(b), "f"(a));
-    else
-        asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(w) : "f"(b), "f"(a));
-    return w;
-#else
-    return e5m2 ? sc_to_fp8_e5m2(a) | (uint32_t)sc_to_fp8_e5m2(b) << 8
-                : sc_to_fp8_e4m3(a) | (uint32_t)sc_to_fp8_e4m3(b) << 8;
-#endif
-}
-
-SC_DEVICE uint8_t byte_of(uint32_t w, int k) {
-    return (uint8_t)(w >> (8 * k));
-}
-/* Bytes of a and b, of which 0 to 3 are a's, by the digits of `which`, the lowest first. */
-SC_DEVICE uint32_t bytes_of(uint32_t a, uint32_t b, uint32_t which) {
-#ifdef __CUDA_ARCH__
-    return __byte_perm(a, b, which);
-#else
-    uint32_t y = 0;
-    for (int k = 0; k < 4; k++) y |= (uint32_t)byte_of(which >> (4 * k) & 4 ? b : a, which >> (4 * k) & 3) << (8 * k);
-    return y;
-#endif
-}
-/* Four columns of four rows of four bytes. */
-SC_DEVICE void turn(const uint32_t *row, uint32_t *column) {
-    uint32_t a = bytes_of(row[0], row[1], 0x5140), b = bytes_of(row[2], row[3], 0x5140);
-    uint32_t c = bytes_of(row[0], row[1], 0x7362), d = bytes_of(row[2], row[3], 0x7362);
-    column[0] = bytes_of(a, b, 0x5410), column[1] = bytes_of(a, b, 0x7632);
-    column[2] = bytes_of(c, d, 0x5410), column[3] = bytes_of(c, d, 0x7632);
-}
-
-/* 8 elements in runs of W; those from `left` on are 0. */
-template <class E, int W> struct eight {
-    raw<E, W> run[RUN / W];
-    SC_DEVICE void load(const typename E::type *x, int64_t left) {
-#pragma unroll
-        for (int j = 0; j < RUN / W; j++) {
-            if (j * W < left)
-                run[j].load(x + j * W);
-            else
-                run[j].clear();
-        }
-    }
-    SC_DEVICE float get(int i) const {
-        return run[i / W].get(i % W);
-    }
 };
 
 /* Where there is no history the largest magnitude has been found, and stands in `seen`. */
@@ -117,8 +66,8 @@ template <class P> struct narrow {
                 }
 #pragma unroll
                 for (int o = 0; o < P::OUT; o++)
-                    bytes[o][h][d] = two(e5m2, out[0][o] * by[o], out[1][o] * by[o]) |
-                                     two(e5m2, out[2][o] * by[o], out[3][o] * by[o]) << 16;
+                    bytes[o][h][d] = two_fp8(e5m2, out[0][o] * by[o], out[1][o] * by[o]) |
+                                     two_fp8(e5m2, out[2][o] * by[o], out[3][o] * by[o]) << 16;
             }
     }
 };

@@ -17,8 +17,12 @@ typedef struct {
     uint8_t in, out, ta, tb, bias;                 /* dtypes (in: sc_matmul_in); flags */
     uint8_t align_a, align_b, align_y, align_bias; /* log2 of bytes, at most 8 */
     uint8_t add, f, align_c; /* y = f(... + c), f an sc_epilogue; align_c: of c, aux, x, gate and up */
-    uint8_t zero[4];
+    uint8_t scales;          /* an sc_matmul_scales */
+    uint8_t zero[3];
 } sc_matmul_key;
+
+/* Scales of blocks: none, or one for each 128 of k of a row of a and of a column of b, or b's for each 128 x 128. */
+typedef enum { SC_MATMUL_NO_BLOCKS, SC_MATMUL_BLOCKS, SC_MATMUL_SQUARES_B } sc_matmul_scales;
 
 /* The key's `in`: a's dtype, and where b has another one, SC_MATMUL_B times b's besides. */
 enum { SC_MATMUL_B = 16 };

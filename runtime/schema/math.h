@@ -179,6 +179,14 @@ SC_FN float sc_from_fp8_e4m3(sc_fp8_e4m3_t h) {
     uint32_t bits = a == 0x7f ? 0x7fc00000u : a < 8 ? sc_bits(small) : (a << 20) + 0x3c000000u;
     return sc_float(bits | sign);
 }
+/* Of a block in e4m3 whose largest magnitude is amax: its scale, and what its numbers are multiplied by. No scale is
+ * made of less than 2^-117, whose 448th is still a normal number, and 448 over it finite. */
+SC_FN float sc_block_scale(float amax) {
+    return amax < 0x1p-117f ? 1 : amax / 448;
+}
+SC_FN float sc_block_factor(float amax) {
+    return amax < 0x1p-117f ? 1 : 448 / amax;
+}
 SC_FN sc_fp8_e5m2_t sc_to_fp8_e5m2(float x) {
     uint32_t u = sc_bits(x), a = u & 0x7fffffffu;
     uint32_t sign = u >> 31 << 7;

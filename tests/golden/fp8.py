@@ -40,17 +40,17 @@ class Product(torch.autograd.Function):
         return (q @ b) * (s * sb), (q.flatten(0, -2).T @ a.flatten(0, -2)) * (s * sa)
 
 
-def in_8_bits(model):
+def in_8_bits(model, product=Product):
     """The linears of the blocks multiply in 8 bits; queries, keys and values, which shardc multiplies by at once, as one."""
     def linear(m):
-        m.forward = lambda x: Product.apply(x, m.weight)
+        m.forward = lambda x: product.apply(x, m.weight)
 
     def conv(m):
-        m.forward = lambda x: Product.apply(x, m.weight.T) + m.bias
+        m.forward = lambda x: product.apply(x, m.weight.T) + m.bias
 
     def attention(m):
         def forward(x):
-            all_three = Product.apply(x, torch.cat((m.q_proj.weight, m.k_proj.weight, m.v_proj.weight)))
+            all_three = product.apply(x, torch.cat((m.q_proj.weight, m.k_proj.weight, m.v_proj.weight)))
             q, k, v = reference.heads_of(all_three, m.heads + 2 * m.kv_heads).split((m.heads, m.kv_heads, m.kv_heads), 1)
             return m.o_proj(reference.attend(reference.rope(q, m.frequencies), reference.rope(k, m.frequencies), v, True))
         m.forward = forward
@@ -65,31 +65,32 @@ def in_8_bits(model):
             attention(m)
 
 
-def steps(name, narrow):
-    o = OPTIONS[name]
+def steps(name, o, product):
+    """Loss, gradients and names of parameters; the blocks' linears multiply as they do without a product."""
     model = {"gpt2": reference.GPT2, "llama3": reference.Llama3}[name](o)
     for i, (n, p) in enumerate(model.named_parameters()):
         p.data = torch.tensor(hashed(i, p.numel(), n, p.dim())).reshape(p.shape)
     tokens = torch.tensor([[(7 * r + t * (3 + r)) % o["vocab"] for t in range(o["seq"] + 1)] for r in range(o["batch"])])
-    if narrow:
-        in_8_bits(model)
+    if product:
+        in_8_bits(model, product)
     loss = model.loss({"tokens": tokens[:, :-1], "targets": tokens[:, 1:]})
     loss.backward()
     return loss.item(), {n: p.grad.flatten() for n, p in model.named_parameters()}, [n for n, _ in model.named_parameters()]
 
 
-def main():
+def write(file, options, product):
     torch.set_num_threads(1)
     about = {"torch": torch.__version__}
-    for name, o in OPTIONS.items():
-        loss, grads, order = steps(name, True)
-        plain, far, _ = steps(name, False)
+    for name, o in options.items():
+        loss, grads, order = steps(name, o, product)
+        plain, far, _ = steps(name, o, None)
         about[name] = {"options": o, "order": order, "loss": loss, "plain": plain,
                        "grads": {n: {"norm": g.norm().item(), "sums": [signed_sum(g.tolist(), k) for k in range(PATTERNS)], "plain": ((far[n] - g).norm() / g.norm()).item()}
                                  for n, g in grads.items()}}
         print("%s: loss %.7f, without %.7f" % (name, loss, plain))
-    with open(os.path.join(HERE, "fp8.json"), "w") as f:
+    with open(os.path.join(HERE, file), "w") as f:
         f.write(json.dumps(about, indent=1) + "\n")
 
 
-main()
+if __name__ == "__main__":
+    write("fp8.json", OPTIONS, Product)

@@ -237,6 +237,27 @@ static void updates_of(const sizes &s) {
                 4 * p);
 }
 
+/* A linear's input, turned too, and its weight, turned alone. */
+static void blocks_of(const sizes &s, int64_t n) {
+    auto across = [](int64_t c) { return (c + 127) / 128; };
+    double x = (double)(n * s.ffn), w = (double)(s.dim * s.ffn);
+    time_kernel(label(s, "quantize_blocks, both"),
+                sc_quantize_blocks_args{.y = described(FP8_E4M3, {n, s.ffn}),
+                                        .scale = described(FP32, {across(s.ffn), n}),
+                                        .turned = described(FP8_E4M3, {s.ffn, n}),
+                                        .turned_scale = described(FP32, {across(n), s.ffn}),
+                                        .x = described(BF16, {n, s.ffn}),
+                                        .both = 1},
+                4 * x);
+    time_kernel(label(s, "quantize_blocks, a weight turned"),
+                sc_quantize_blocks_args{.y = described(FP8_E4M3, {s.ffn, s.dim}),
+                                        .scale = described(FP32, {across(s.ffn), (across(s.dim) + 3) / 4 * 4}),
+                                        .x = described(BF16, {s.dim, s.ffn}),
+                                        .square = 1,
+                                        .turn = 1},
+                3 * w);
+}
+
 static void others_of(const sizes &s, int64_t n) {
     double bytes = (double)(n * s.dim) * 2, f = (double)(n * s.ffn) * 2, q = (double)(n * s.heads * s.head) * 2;
     double k = (double)(n * s.kv * s.head) * 2;
@@ -343,6 +364,7 @@ int main(int argc, char **argv) {
     for (const sizes &s : models) {
         norms_of(s, s.batch * s.seq);
         tokens_of(s, s.batch * s.seq);
+        blocks_of(s, s.batch * s.seq);
         others_of(s, s.batch * s.seq);
     }
     return 0;

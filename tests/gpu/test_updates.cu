@@ -959,6 +959,88 @@ static void history_trial(int64_t sites, int64_t ranks, bool skips) {
     t.expect("history", history, want, -1);
 }
 
+/* By blocks: what k_quantize_blocks.c says, of a tensor with blocks of nothing, of too little, of a NaN and infinities. */
+struct in_blocks {
+    numbers y, scales;
+};
+static in_blocks blocks_of(const numbers &x, int64_t rows, int64_t cols, bool square, bool turn) {
+    auto at = [&](int64_t r, int64_t c) { return (float)(turn ? x[c * rows + r] : x[r * cols + c]); };
+    int64_t across = (cols + 127) / 128, pitch = (across + 3) / 4 * 4, tall = square ? 128 : 1;
+    in_blocks made = {numbers(x.size()), numbers(square ? (rows + 127) / 128 * pitch : across * rows)};
+    for (int64_t r0 = 0; r0 < rows; r0 += tall)
+        for (int64_t b = 0; b < across; b++) {
+            float amax = 0;
+            int64_t r1 = std::min(rows, r0 + tall), c1 = std::min(cols, b * 128 + 128);
+            for (int64_t r = r0; r < r1; r++)
+                for (int64_t c = b * 128; c < c1; c++) {
+                    float m = fabsf(at(r, c));
+                    amax = amax >= m || amax != amax ? amax : m;
+                }
+            float by = amax < 0x1p-117f ? 1 : 448 / amax;
+            made.scales[square ? r0 / 128 * pitch + b : b * rows + r0] = amax < 0x1p-117f ? 1 : amax / 448;
+            for (int64_t r = r0; r < r1; r++)
+                for (int64_t c = b * 128; c < c1; c++) {
+                    uint8_t bits;
+                    encode(FP8_E4M3, &bits, at(r, c) * by);
+                    made.y[r * cols + c] = decode(FP8_E4M3, &bits);
+                }
+        }
+    return made;
+}
+
+static void blocks_trial(int from, const extents &shape, bool square, bool turn, bool both, int64_t shift, bool odd) {
+    pool p;
+    int64_t cols = shape.back(), rows = 1;
+    for (size_t d = 0; d + 1 < shape.size(); d++) rows *= shape[d];
+    const extents across = {cols, rows};
+    tensor &x = p.random(from, shape, {}, shift, 3), &y = p.empty(FP8_E4M3, turn ? across : shape);
+    fill(x, [&, i = 0]() mutable {
+        int64_t r = i / cols, c = i++ % cols;
+        if (r == 3 || (odd && c == 5)) return 0.0;
+        if (odd && i == 7 * cols) return (double)NAN;
+        if (odd && i == 9 * cols) return (double)INFINITY;
+        return (r == 4 && from != FP16 ? 0x1p-120 : 3.0) * normal();
+    });
+    in_blocks lies = blocks_of(x.x, rows, cols, square, false), turned = blocks_of(x.x, cols, rows, square, true);
+    auto scales = [&](int64_t r, int64_t c) {
+        return square ? extents{(r + 127) / 128, (c + 511) / 512 * 4} : extents{(c + 127) / 128, r};
+    };
+    tensor &scale = p.empty(FP32, turn ? scales(cols, rows) : scales(rows, cols));
+    tensor &other = p.empty(FP8_E4M3, across), &other_scale = p.empty(FP32, scales(cols, rows));
+    trial t(text_of("quantize_blocks %s of %lld rows of %lld%s%s%s%s%s", dtype_text(from), (long long)rows,
+                    (long long)cols, square ? " square" : "", turn ? " turned" : "", both ? " both" : "",
+                    shift ? " shifted" : "", odd ? " odd" : ""),
+            sc_quantize_blocks_args{.y = y.t,
+                                    .scale = scale.t,
+                                    .turned = given(both, other),
+                                    .turned_scale = given(both, other_scale),
+                                    .x = x.t,
+                                    .square = square,
+                                    .turn = turn,
+                                    .both = both});
+    t.run();
+    double exact = odd ? 0 : -1; /* bytes of NaNs may differ */
+    t.expect("y", y, turn ? turned.y : lies.y, exact);
+    t.expect("scale", scale, turn ? turned.scales : lies.scales, exact);
+    if (!both) return;
+    t.expect("turned", other, turned.y, exact);
+    t.expect("turned_scale", other_scale, turned.scales, exact);
+}
+
+static void blocks_of_8() {
+    if (!wanted("quantize_blocks")) return;
+    for (int from : floats)
+        for (int square = 0; square < 2; square++) {
+            blocks_trial(from, {2, 64, 128}, square, false, true, 0, false);
+            blocks_trial(from, {144, 272}, square, true, false, 0, false);
+            blocks_trial(from, {80, 208}, square, false, false, 0, false);
+            blocks_trial(from, {131, 267}, square, false, true, 0, false);
+            blocks_trial(from, {144, 136}, square, true, false, 1, false);
+            blocks_trial(from, {144, 144}, square, false, true, 0, true);
+            if (!quick) blocks_trial(from, {4096, 2048}, square, false, true, 0, false);
+        }
+}
+
 static void bits_of_8() {
     if (!wanted("absmax quantize update_amax")) return;
     for (bool skips : {false, true})
@@ -1095,6 +1177,7 @@ int main(int argc, char **argv) {
     scales();
     magnitudes();
     bits_of_8();
+    blocks_of_8();
     tables();
     return closing();
 }

@@ -185,7 +185,7 @@ def test_a_table_of_algorithms_is_read_at_the_start():
     rc, _, err = command(args, env={"SHARDC_ALGORITHMS": path})
     check(rc == 1 and "cannot read %s (SHARDC_ALGORITHMS): No such file" % path in err, "exit %d: %s" % (rc, err))
     entry = " ".join(["8"] * 22 + ["00000000deadbeef"] * 8)
-    open(path, "w").write("# a table\ngpu A GPU\ncublaslt 130000\n%s # 1 us\n" % entry)
+    open(path, "w").write("# a table\ngpu A GPU\ncublaslt 130000\n%s # 1 us\n" % entry + "".join("%s %s # 1 us\n" % (entry, w) for w in ("apart", "blocks", "squares")))
     must(args, env={"SHARDC_ALGORITHMS": path})
     for line in entry.replace(" 8 00", " 256 00"), entry + " x", entry[:-20], "gpus A", entry.replace("beef", "gfed", 1), "8 " * 600:
         open(path, "w").write("gpu A GPU\ncublaslt 130000\n%s\n" % line)

@@ -101,7 +101,7 @@ def make_special(path):
 
 # Gradient rules that no case runs: of ops that passes make (tests/unit/test_ir.c runs those), and of collectives, which take several ranks. A
 # custom op, of which there are cases, has the name of its function in a trace.
-OTHERS = {"silu_mul", "pad_slice", "scale", "custom", "all_gather", "reduce_scatter", "all_to_all", "sum_ranks", "quantize"}
+OTHERS = {"silu_mul", "pad_slice", "scale", "custom", "all_gather", "reduce_scatter", "all_to_all", "sum_ranks", "quantize", "quantize_blocks"}
 
 
 def test_every_gradient_rule_has_a_case():

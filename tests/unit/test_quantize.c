@@ -86,8 +86,9 @@ Test(quantize, variants_name_both_dtypes_and_what_is_turned) {
     cr_expect_eq(costs(p, BACKWARD, "fp8_e5m2*fp8_e4m3>fp32 nt"), 3);
     cr_expect_eq(costs(p, BACKWARD, "fp8_e5m2*fp8_e4m3>bf16 nt") + costs(p, BACKWARD, "fp8_e5m2*fp8_e4m3>bf16 nt add"),
                  3);
-    cr_expect_eq(costs(p, FORWARD, "both"), 2);
-    cr_expect_eq(costs(p, BACKWARD, "both"), 3);
+    cr_expect_eq(costs(p, FORWARD, "both"), 1);
+    cr_expect_eq(costs(p, FORWARD, "both silu_mul"), 1);
+    cr_expect_eq(costs(p, BACKWARD, "both"), 1, "a gate's gradients are another kernel's");
     cr_expect_eq(costs(p, BACKWARD, "turn"), 3);
     p = program(lowered(text("block.down.weight = nn.parameter { 128, 64 }\n"
                              "block.down.bias = nil\n"

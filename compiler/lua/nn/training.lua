@@ -38,7 +38,10 @@ end
 --     matmul_dtype,                          "fp8": nn.linear and x W of the unit's parameters multiply in fp8, on GPUs of
 --                                            compute capability 8.9 and later, and emulated on the CPU
 --     recipe = "tensor",                     its scales: of each tensor as it is; "delayed": of the last 16 steps, whose
---                                            largest magnitudes are kept beside the state, so that kernels write 8 bits
+--                                            largest magnitudes are kept beside the state, so that kernels write 8 bits;
+--                                            "block": one for each 128 elements of inputs and gradients and 128 x 128 of
+--                                            weights, on compute capability 9.0 and the CPU
+--     matmul_grad_dtype = "e5m2",            or "e4m3", as blocks always have it
 --     grad_dtype = reduce_dtype },           "bf16", reduce_dtype = "fp32": gradients are rounded and summed in fp32, as in
 --                                            FSDP2; both "bf16": microbatches, too, are added up in bf16, else in fp32
 --   offload = { params = false,              every copy of the parameters lies in host memory

@@ -13,6 +13,7 @@ struct description {
     void *aux; /* gelu's argument, of the result's type */
     int64_t aux_ld;
     const float *scale[2]; /* of a and b in 8 bits */
+    int mode[2], fast;     /* how they lie; sums of all of k in the tensor cores */
 };
 struct matrix {
     int type, batches;
@@ -67,11 +68,31 @@ static bool fits_8_bits(const description *d, const matrix *a, const matrix *b, 
     return types && d->transposed[0] && !d->transposed[1] && a->rows % 16 == 0 && a->ld % 16 == 0 && b->ld % 16 == 0 &&
            d->scale[0] && d->scale[1] && !has_aux(d) && (!has_bias(d) || y->type != CUDA_R_32F);
 }
+/* What scales of blocks ask: e4m3 alone, one side of vectors at least, runs of 16 bytes, no sums without them. */
+static bool fits_blocks(const description *d, const matrix *a, const matrix *b, const matrix *y) {
+    const int blocks[] = {CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F, CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F};
+    bool known = true, squares = true, lie = true;
+    for (int k = 0; k < 2; k++) {
+        known &= d->mode[k] == blocks[0] || d->mode[k] == blocks[1];
+        squares &= d->mode[k] == blocks[1];
+        lie &= (uintptr_t)d->scale[k] % 16 == 0;
+    }
+    if (!d->mode[0] && !d->mode[1]) return true;
+    return known && !squares && lie && !d->fast && a->type == CUDA_R_8F_E4M3 && b->type == CUDA_R_8F_E4M3 &&
+           y->rows % 4 == 0 && y->columns % 4 == 0 && y->batches == 1;
+}
+/* Of row `row` of n of operand `side`, in block `block` of `depth`. */
+static double scale_of(const description *d, int side, int64_t row, int64_t n, int64_t block, int64_t depth) {
+    int64_t pitch = (depth + 511) / 512 * 4;
+    if (d->mode[side] == CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F) return d->scale[side][block * n + row];
+    return d->mode[side] ? d->scale[side][row / 128 * pitch + block] : *d->scale[side];
+}
 static bool valid(const description *d, const matrix *a, const matrix *b, const matrix *y) {
     const matrix *all[] = {a, b, y};
     for (const matrix *m : all)
         if (m->ld < (int64_t)m->rows || m->batches != y->batches || m->rows == 0 || m->columns == 0) return false;
     if (has_8_bits(a->type) ? !fits_8_bits(d, a, b, y) : a->type != b->type || (y->type != a->type && y->type != CUDA_R_32F)) return false;
+    if (has_8_bits(a->type) && !fits_blocks(d, a, b, y)) return false;
     if (has_bias(d) && (d->bias_type != y->type || !d->bias)) return false;
     if (has_aux(d) && (!d->aux || d->aux_ld < (int64_t)y->rows || y->type == CUDA_R_32F)) return false;
     uint64_t m = d->transposed[0] ? a->columns : a->rows, k = d->transposed[0] ? a->rows : a->columns;
@@ -93,7 +114,10 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d, cublasLtMa
     bool a = name == CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, b = name == CUBLASLT_MATMUL_DESC_B_SCALE_POINTER;
     bool pointer =
         a || b || name == CUBLASLT_MATMUL_DESC_BIAS_POINTER || name == CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER;
-    if (name == CUBLASLT_MATMUL_DESC_FAST_ACCUM) return need(n == 1, "size of a flag"), CUBLAS_STATUS_SUCCESS;
+    if (name == CUBLASLT_MATMUL_DESC_FAST_ACCUM)
+        return need(n == 1, "size of a flag"), to->fast = *(const int8_t *)x, CUBLAS_STATUS_SUCCESS;
+    if (name == CUBLASLT_MATMUL_DESC_A_SCALE_MODE) to->mode[0] = *(const int *)x;
+    if (name == CUBLASLT_MATMUL_DESC_B_SCALE_MODE) to->mode[1] = *(const int *)x;
     if (a || b) to->scale[b] = *(const float *const *)x;
     need(n == (pointer || name == CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD ? 8 : 4), "size of an attribute");
     if (name == CUBLASLT_MATMUL_DESC_BIAS_POINTER) to->bias = *(void *const *)x;
@@ -177,11 +201,16 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t what, const
     for (int64_t t = 0; t < my->batches; t++)
         for (int64_t i = 0; i < (int64_t)my->rows; i++)
             for (int64_t j = 0; j < (int64_t)my->columns; j++) {
-                double s = 0;
-                for (int64_t k = 0; k < depth; k++)
-                    s += value(a, ma->type, t * ma->stride + (d->transposed[0] ? i * ma->ld + k : k * ma->ld + i)) *
+                double s = 0, part = 0;
+                for (int64_t k = 0; k < depth; k++) {
+                    part += value(a, ma->type, t * ma->stride + (d->transposed[0] ? i * ma->ld + k : k * ma->ld + i)) *
                          value(b, mb->type, t * mb->stride + (d->transposed[1] ? k * mb->ld + j : j * mb->ld + k));
-                if (d->scale[0]) s *= (double)*d->scale[0] * *d->scale[1];
+                    if ((k + 1) % 128 && k + 1 < depth) continue;
+                    if (d->scale[0])
+                        part *= scale_of(d, 0, i, my->rows, k / 128, depth) * scale_of(d, 1, j, my->columns, k / 128, depth);
+                    s += part;
+                    part = 0;
+                }
                 if (has_bias(d)) s += value(d->bias, my->type, i);
                 int64_t at = t * my->stride + j * my->ld + i, there = j * d->aux_ld + i;
                 if (add == 1) s += value(c, my->type, at);
