@@ -35,17 +35,17 @@ SC_DEVICE float amax_of(const target &t) {
     return amax == 0 && t.seen ? *(volatile float *)t.seen : amax;
 }
 /* What a thread has read, in 8 bits. `mend`: what is infinite becomes NaN. */
-template <class P> struct narrow {
+template <class P, bool SUMS> struct narrow {
     uint32_t bytes[P::OUT][2][DEEP]; /* of the first four columns, of the others */
     int most[P::OUT];
-    float sum[RUN];
+    float sum[SUMS ? RUN : 1];
 
     template <class E, int W>
     SC_DEVICE void make(const eight<E, W> (*x)[DEEP], const float *by, bool e5m2, bool mend) {
 #pragma unroll
         for (int o = 0; o < P::OUT; o++) most[o] = 0;
 #pragma unroll
-        for (int j = 0; j < RUN; j++) sum[j] = 0;
+        for (int j = 0; j < RUN && SUMS; j++) sum[j] = 0;
 #pragma unroll
         for (int d = 0; d < DEEP; d++)
 #pragma unroll
@@ -57,7 +57,7 @@ template <class P> struct narrow {
 #pragma unroll
                     for (int j = 0; j < P::IN; j++) in[j] = x[j][d].get(4 * h + e);
                     P::of(in, out[e]);
-                    sum[4 * h + e] += out[e][0];
+                    if constexpr (SUMS) sum[4 * h + e] += out[e][0];
 #pragma unroll
                     for (int o = 0; o < P::OUT; o++) {
                         most[o] = max(most[o], magnitude_of(out[e][o]));
@@ -74,8 +74,9 @@ template <class P> struct narrow {
 
 /* W: elements that are read at once, 8 bytes of y being written so too; 1: layouts of any kind. All is read before
  * anything is written: 3.87 instead of 3.2 TB/s of the 4.1 that a copy has (one H200, 2026-11-29, 32768 rows of 6400).
- */
-template <class E, int W, class P> __global__ void __launch_bounds__(BLOCK) quantize(const __grid_constant__ work k) {
+ * As many blocks an SM as registers allow without spilling: at 3 blocks a plain tensor had 2.85 TB/s within a step. */
+template <class E, int W, class P, bool SUMS>
+__global__ void __launch_bounds__(BLOCK, P::IN == 1 ? 6 : P::IN == 2 ? 4 : 3) quantize(const __grid_constant__ work k) {
     __shared__ uint32_t tile[COLUMNS * LINE];
     __shared__ int largest[P::OUT][BLOCK / WARP];
     int64_t r0 = blockIdx.x / k.across * ROWS, c0 = blockIdx.x % k.across * COLUMNS;
@@ -83,14 +84,17 @@ template <class E, int W, class P> __global__ void __launch_bounds__(BLOCK) quan
     int64_t c = c0 + run, left = k.cols - c;
     eight<E, W> x[P::IN][DEEP];
     float by[P::OUT];
-    narrow<P> n;
+    narrow<P, SUMS> n;
+    auto load = [&] {
 #pragma unroll
-    for (int j = 0; j < P::IN; j++)
+        for (int j = 0; j < P::IN; j++)
 #pragma unroll
-        for (int d = 0; d < DEEP; d++) {
-            int64_t r = r0 + word * DEEP + d;
-            x[j][d].load((const typename E::type *)k.x[j] + r * k.cols + c, r < k.rows ? left : 0);
-        }
+            for (int d = 0; d < DEEP; d++) {
+                int64_t r = r0 + word * DEEP + d;
+                x[j][d].load((const typename E::type *)k.x[j] + r * k.cols + c, r < k.rows ? left : 0);
+            }
+    };
+    load();
 #pragma unroll
     for (int o = 0; o < P::OUT; o++) {
         float amax = amax_of(k.to[o]);
@@ -98,7 +102,10 @@ template <class E, int W, class P> __global__ void __launch_bounds__(BLOCK) quan
         if (blockIdx.x == 0 && threadIdx.x == 0) *k.to[o].scale = amax == 0 ? 1 : amax / k.most;
     }
     n.make(x, by, k.e5m2, false);
-    if (k.to[0].seen && (n.most[0] >= INFINITE || n.most[P::OUT - 1] >= INFINITE)) n.make(x, by, k.e5m2, true);
+    if (k.to[0].seen && (n.most[0] >= INFINITE || n.most[P::OUT - 1] >= INFINITE)) {
+        load(); /* registers hold it no longer */
+        n.make(x, by, k.e5m2, true);
+    }
 #pragma unroll
     for (int o = 0; o < P::OUT; o++)
 #pragma unroll
@@ -141,8 +148,7 @@ template <class E, int W, class P> __global__ void __launch_bounds__(BLOCK) quan
         if (!k.to[0].turned) __syncthreads();
         if (threadIdx.x < P::OUT) saw(k.to[threadIdx.x].seen, largest[threadIdx.x]);
     }
-    if constexpr (P::OUT == 1) {
-        if (!k.sums) return;
+    if constexpr (SUMS) {
         __shared__ float part[BLOCK / WARP][COLUMNS]; /* of 16 rows each */
 #pragma unroll
         for (int j = 0; j < RUN; j++) {
@@ -181,7 +187,10 @@ template <class P> void start(const sc_task *task, const sc_tensor *x, int to, w
     if (m.to[0]) find_magnitudes<P>(task, x->dtype, m);
     with_runs(task, x->dtype, runs, [&](auto e, auto width) {
         int64_t blocks = w.across * ceil_div(w.rows, ROWS);
-        sc_launch(quantize<decltype(e), width.value, P>, blocks, BLOCK, 0, SC_STREAM(task), w);
+        with_flag(w.sums, [&](auto sums) {
+            constexpr bool SUMS = sums.value && P::OUT == 1;
+            sc_launch(quantize<decltype(e), width.value, P, SUMS>, blocks, BLOCK, 0, SC_STREAM(task), w);
+        });
     });
 }
 

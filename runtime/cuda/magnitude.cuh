@@ -56,8 +56,7 @@ struct magnitudes {
 SC_DEVICE int magnitude_of(float x) {
     return __float_as_int(x) & 0x7fffffff;
 }
-/* A warp's largest, and then, after a barrier, `to` becomes the block's by one of its threads: that each warp looked at
- * `to` by itself took a quarter of the time of a whole pass (one H200, 2026-11-29). */
+/* A warp's largest, and then, after a barrier, `to` becomes the block's by one of its threads. */
 SC_DEVICE void note(int *part, int most) {
 #if __CUDA_ARCH__ >= 800
     most = __reduce_max_sync(SC_ALL, most);
