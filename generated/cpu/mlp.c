@@ -733,11 +733,11 @@ static const sc_storage_info storages[] = {
 };
 
 static const sc_param_info params[] = {
-    {"embed.weight", "embed", FP32, 2, {256, 16}, 0, 1, 0, 0, 4096, 0, 0x0, 0, 0},
-    {"up.weight", "up", FP32, 2, {64, 64}, 0, 1, 0, 4096, 4096, 0, 0x0, 0, 0},
-    {"up.bias", "up", FP32, 1, {64}, 0, 1, 0, 8192, 64, 0, 0x0, 0, 0},
-    {"down.weight", "down", FP32, 2, {256, 64}, 0, 1, 0, 8448, 16384, 0, 0x0, 0, 0},
-    {"down.bias", "down", FP32, 1, {256}, 0, 1, 0, 24832, 256, 0, 0x0, 0, 0},
+    {"embed.weight", "embed", FP32, 2, {256, 16}, 0, 1, 0, 0, 4096, 0, 0x0, 0, 0, 0},
+    {"up.weight", "up", FP32, 2, {64, 64}, 0, 1, 0, 4096, 4096, 0, 0x0, 0, 0, 0},
+    {"up.bias", "up", FP32, 1, {64}, 0, 1, 0, 8192, 64, 0, 0x0, 0, 0, 0},
+    {"down.weight", "down", FP32, 2, {256, 64}, 0, 1, 0, 8448, 16384, 0, 0x0, 0, 0, 0},
+    {"down.bias", "down", FP32, 1, {256}, 0, 1, 0, 24832, 256, 0, 0x0, 0, 0, 0},
 };
 
 static const sc_axis axes[] = {

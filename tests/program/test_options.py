@@ -225,7 +225,7 @@ def with_policy(*lines, model="gpt2.lua", **o):
 def test_policy_entries_merge():
     """An entry stands over what the model says, key by key, also within its tables; the last one that says a key wins. replace = true:
     instead of it."""
-    readme = re.search(r"^```lua\n(return \{.*?\n\})\n```", open(os.path.join(ROOT, "models/README.md")).read(), re.M | re.S)[1]
+    readme = re.search(r"^## Policies\n.*?^```lua\n(return \{.*?\n\})\n```", open(os.path.join(ROOT, "models/README.md")).read(), re.M | re.S)[1]
     path = os.path.join(scratch("policy"), "readme.lua")
     with open(path, "w") as f:
         f.write(readme + "\n")
