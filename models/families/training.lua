@@ -63,10 +63,7 @@ function training.units(model, layers, others, o, mesh, frozen)
     end
     nn.fully_shard(block, policy)
   end
-  for i, block in ipairs(frozen or {}) do
-    multiply(frozen, i)
-    nn.fully_shard(block, policy)
-  end
+  for i, block in ipairs(frozen or {}) do multiply(frozen, i) nn.fully_shard(block, policy) end
   policy.mp_policy.matmul_dtype = nil                      -- embeddings and the head multiply as the precision says
   for _, module in ipairs(others) do nn.fully_shard(module, policy) end
   policy.reshard_after_forward = nil                       -- the root stays gathered, as in PyTorch
