@@ -184,9 +184,8 @@ void lower_quantize_check(const Graph *g, const Device *d, const char *arch) {
     if (capability && capability < FP8_CAPABILITY)
         fail(at,
              "matmul_dtype = \"fp8\": %s (compute capability %d.%d) has no products in fp8, which begin with %d.%d; "
-             "leave "
-             "it out (--set matmul=plain in shardc's models), or give a --device that has them, as l40s, h100 or b200; "
-             "--target cpu emulates them",
+             "leave it out (--set matmul=plain in shardc's models), or give a --device that has them, as l40s, h100 or "
+             "b200; --target cpu emulates them",
              d->name, capability / 10, capability % 10, FP8_CAPABILITY / 10, FP8_CAPABILITY % 10);
     for (int i = 0; i < g->units.n && capability != BLOCKS_CAPABILITY; i++) {
         const UnitPolicy *u = g->units.at[i]->policy;

@@ -200,21 +200,29 @@ def test_the_first_step_has_no_history():
 SMALL = {"layers": 2, "dim": 128, "heads": 2, "vocab": 256, "batch": 2, "seq": 64, "matmul": "fp8", "precision": "bf16"}
 
 
-def trained(world=1, threads=None, **options):
+def trained(world=1, threads=None, policy=None, **options):
     folder = scratch("fp8-plan")
     log, weights = os.path.join(folder, "log.jsonl"), os.path.join(folder, "w.safetensors")
-    binary = build("gpt2.lua", world=world, **dict(SMALL, **options))
+    binary = build("gpt2.lua", world=world, policy=policy, **dict(SMALL, **options))
     train(binary, "--data", corpus(), "--steps", "4", "--lr", "1e-3", "--log", log, "--export", weights, *(["--threads", threads] if threads else []))
     return read_log(log), read_safetensors(weights)
 
 
+def no_plan_changes_a_bit(**options):
+    first = trained(**options)
+    for what in dict(recompute="full"), dict(recompute="selective"), dict(offload="activations"), dict(offload="state", recompute="full"), dict(prefetch=0), dict(threads="1"):
+        same_run(first, trained(**options, **what), str(what))
+    two = trained(world=2, **options)
+    for what in dict(reshard="false"), dict(recompute="full", prefetch=2):
+        same_run(two, trained(world=2, **options, **what), "two ranks, %s" % what)
+
+
+def test_no_plan_changes_a_bit():
+    no_plan_changes_a_bit()
+
+
 def test_no_plan_changes_a_bit_of_delayed_scales():
-    delayed = dict(recipe="delayed", accumulate=2)
-    first = trained(**delayed)
-    for what in dict(recompute="full"), dict(recompute="selective"), dict(offload="activations"), dict(threads="1"):
-        same_run(first, trained(**delayed, **what), str(what))
-    two = trained(world=2, **delayed)
-    same_run(two, trained(world=2, recompute="full", prefetch=2, **delayed), "two ranks")
+    no_plan_changes_a_bit(recipe="delayed", accumulate=2)
 
 
 def test_a_history_is_resumed():
@@ -231,15 +239,6 @@ def test_a_history_is_resumed():
     train(plain, *run, "--steps", "2", "--save", half + "-plain")
     train(binary, "--data", corpus(), "--resume", half + "-plain", "--steps", "4")
     train(plain, "--data", corpus(), "--resume", half, "--steps", "4")
-
-
-def test_no_plan_changes_a_bit():
-    first = trained()
-    for what in dict(recompute="full"), dict(recompute="selective"), dict(offload="activations"), dict(offload="state", recompute="full"), dict(prefetch=0), dict(threads="1"):
-        same_run(first, trained(**what), str(what))
-    two = trained(world=2)
-    for what in dict(reshard="false"), dict(recompute="full", prefetch=2):
-        same_run(two, trained(world=2, **what), "two ranks, %s" % what)
 
 
 def test_saved_activations_have_8_bits():

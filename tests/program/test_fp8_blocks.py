@@ -6,8 +6,8 @@ import math
 import os
 import re
 
-from harness import ROOT, SHARDC, build, check, corpus, floats, must, planned, read_log, read_safetensors, relative, same_run, scratch, shared, steps, train, write_safetensors
-from test_fp8 import E4M3, bf16, blob, f32, model_agrees, numbers_of, records, refused, rounded
+from harness import ROOT, SHARDC, build, check, floats, must, planned, read_log, read_safetensors, relative, same_run, scratch, shared, steps, train, write_safetensors
+from test_fp8 import E4M3, bf16, blob, f32, model_agrees, no_plan_changes_a_bit, numbers_of, records, refused, rounded, trained
 
 SIDE = 128
 ROWS, IN, OUT = 144, 272, 160
@@ -129,21 +129,8 @@ def test_llama3():
 SMALL = {"layers": 4, "dim": 144, "heads": 2, "vocab": 256, "batch": 2, "seq": 72, "matmul": "fp8", "recipe": "block", "precision": "bf16"}
 
 
-def trained(world=1, threads=None, policy=None, **options):
-    folder = scratch("fp8-blocks-plan")
-    log, weights = os.path.join(folder, "log.jsonl"), os.path.join(folder, "w.safetensors")
-    binary = build("gpt2.lua", world=world, policy=policy, **dict(SMALL, **options))
-    train(binary, "--data", corpus(), "--steps", "3", "--lr", "1e-3", "--log", log, "--export", weights, *(["--threads", threads] if threads else []))
-    return read_log(log), read_safetensors(weights)
-
-
 def test_no_plan_changes_a_bit():
-    first = trained()
-    for what in dict(recompute="full"), dict(recompute="selective"), dict(offload="activations"), dict(offload="state", recompute="full"), dict(prefetch=0), dict(threads="1"):
-        same_run(first, trained(**what), str(what))
-    two = trained(world=2)
-    for what in dict(reshard="false"), dict(recompute="full", prefetch=2):
-        same_run(two, trained(world=2, **what), "two ranks, %s" % what)
+    no_plan_changes_a_bit(**SMALL)
 
 
 def test_bytes():
@@ -201,8 +188,8 @@ def test_policies_say_which_layers():
         found = multiplied(file, "--policy", policy, **options)
         check(found["lm_head"] and layers_in_8_bits(found, layer.replace(".", r"\.") + r"\.(\d+)\.") == [1, 2, 3], "%s: %s" % (file, found))
     policy = policy_file("return {\n" + entry % ("", "fp8") + "}\n")
-    same_run(trained(policy=policy), trained(policy=policy, recompute="full"), "a head in fp8")
-    (log, _), (plain, _) = trained(policy=policy), trained()
+    same_run(trained(**SMALL, policy=policy), trained(**SMALL, policy=policy, recompute="full"), "a head in fp8")
+    (log, _), (plain, _) = trained(**SMALL, policy=policy), trained(**SMALL)
     check(steps(log)[0]["loss"] != steps(plain)[0]["loss"], "the head's products are as before")
 
 
