@@ -36,12 +36,6 @@ void grad_quantize_blocks(Builder *b, Op *op, OpParts *d) {
     d->quantize_blocks.x = !g || !turned ? g : turns ? turns->transpose.a : build_transpose(b, g, (int[]){1, 0});
 }
 
-static Value *product_of(Builder *b, Value *x, Value *scale_x, Value *y, Value *scale_y, bool square, Dtype d) {
-    return BUILD(b, matmul, .a = x, .b = y, .scale_a = scale_x, .scale_b = scale_y, .trans_b = true, .square_b = square,
-                 .dtype = 1 + d)
-        ->matmul.y;
-}
-
 /* y = A Bᵀ, B in squares: dA = g B with the squares of Bᵀ, dB = gᵀ A, with blocks of both along the rows that are
  * summed over. g is e4m3, too: its blocks need no wider range. B is made of the parameter once more, as
  * grad_of_quantized does. */
@@ -52,12 +46,12 @@ void rule_grad_by_blocks(Builder *b, const Op *op, OpParts *d) {
     Dtype made = OPERAND_OF(x, x)->dtype;
     const Op *g = BUILD(b, quantize_blocks, .x = gy, .both = trains);
     const Op *other = BUILD(b, quantize_blocks, .x = from, .square = true, .turn = !turned);
-    d->matmul.a =
-        product_of(b, RESULT_OF(g, y), RESULT_OF(g, scale), RESULT_OF(other, y), RESULT_OF(other, scale), true, made);
+    d->matmul.a = rule_scaled_product(b, RESULT_OF(g, y), RESULT_OF(g, scale), RESULT_OF(other, y),
+                                      RESULT_OF(other, scale), true, made);
     if (op->matmul.bias) d->matmul.bias = build_sum_to(b, gy, 1, &gy->shape[gy->dims - 1]);
     if (!trains) return;
     const Op *rows = turned ? x : g, *cols = turned ? g : x; /* the sums lie as w does */
-    Value *dw = product_of(b, RESULT_OF(rows, turned), RESULT_OF(rows, turned_scale), RESULT_OF(cols, turned),
-                           RESULT_OF(cols, turned_scale), false, made);
+    Value *dw = rule_scaled_product(b, RESULT_OF(rows, turned), RESULT_OF(rows, turned_scale), RESULT_OF(cols, turned),
+                                    RESULT_OF(cols, turned_scale), false, made);
     d->matmul.b = turned ? build_transpose(b, dw, (int[]){1, 0}) : dw;
 }

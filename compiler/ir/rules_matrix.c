@@ -134,8 +134,9 @@ static Value *grad_right(Builder *b, const Op *op, Value *g, Matmul s) {
     return s.tb ? matmul(b, g, a, true, ta) : matmul(b, a, g, !ta, false);
 }
 
-static Value *product_of(Builder *b, Value *x, Value *scale_x, Value *y, Value *scale_y, Dtype d) {
-    return BUILD(b, matmul, .a = x, .b = y, .scale_a = scale_x, .scale_b = scale_y, .trans_b = true, .dtype = 1 + d)
+Value *rule_scaled_product(Builder *b, Value *x, Value *scale_x, Value *y, Value *scale_y, bool square, Dtype d) {
+    return BUILD(b, matmul, .a = x, .b = y, .scale_a = scale_x, .scale_b = scale_y, .trans_b = true, .square_b = square,
+                 .dtype = 1 + d)
         ->matmul.y;
 }
 
@@ -154,16 +155,16 @@ static void grad_of_quantized(Builder *b, const Op *op, OpParts *d) {
                         .sum = bias && trains);
     const Op *other =
         BUILD(b, quantize, .x = from, .amax = OPERAND_OF(w, amax), .seen = seen, .dtype = FP8_E4M3, .turn = !turned);
-    d->matmul.a =
-        product_of(b, RESULT_OF(g, y), RESULT_OF(g, scale), RESULT_OF(other, y), RESULT_OF(other, scale), made);
+    d->matmul.a = rule_scaled_product(b, RESULT_OF(g, y), RESULT_OF(g, scale), RESULT_OF(other, y),
+                                      RESULT_OF(other, scale), false, made);
     if (bias && trains) /* who makes g need not store it */
         d->matmul.bias = BUILD(b, sum, .x = RESULT_OF(g, sums), .over = 1, .dtype = 1 + made)->sum.y;
     else if (bias)
         d->matmul.bias = build_sum_to(b, gy, 1, &gy->shape[gy->dims - 1]);
     if (!trains) return;
     const Op *rows = turned ? x : g, *cols = turned ? g : x; /* the sums lie as w does */
-    Value *dw = product_of(b, RESULT_OF(rows, turned), RESULT_OF(rows, scale), RESULT_OF(cols, turned),
-                           RESULT_OF(cols, scale), made);
+    Value *dw = rule_scaled_product(b, RESULT_OF(rows, turned), RESULT_OF(rows, scale), RESULT_OF(cols, turned),
+                                    RESULT_OF(cols, scale), false, made);
     d->matmul.b = turned ? build_transpose(b, dw, (int[]){1, 0}) : dw;
 }
 
