@@ -57,8 +57,6 @@ static bool read_alone(const EpilogueFusion *c, const Value *v) {
 /* Turns first into both, where the pattern's rule can, and takes `then` out of the list. */
 static bool fuse_pair(EpilogueFusion *c, const Pattern *p, Op *first, Op *then, int operand) {
     bool alone = read_alone(c, then->in[operand]);
-    Joined *joined = NEW(c->g->arena, Joined);
-    *joined = (Joined){.id = then->id, .kind = then->kind, .next = first->joined};
     uses_remove(c->uses, first);
     uses_remove(c->uses, then);
     bool merged = p->merge(c->g, first, then, operand, alone);
@@ -67,8 +65,7 @@ static bool fuse_pair(EpilogueFusion *c, const Pattern *p, Op *first, Op *then, 
         uses_add(c->uses, then);
         return false;
     }
-    joined->turned = first->kind != p->first;
-    first->joined = joined;
+    lower_note_joined(c->g, first, then, first->kind != p->first);
     for (int k = 0; k < first->nout; k++) first->out[k]->def = first;
     int from = at(c, first), to = at(c, then);
     c->p->ops.at[from] = c->p->ops.at[to] = NULL;

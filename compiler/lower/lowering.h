@@ -15,6 +15,13 @@ static inline void lower_join_region(Op *op, const Op *like) {
     op->checkpoint = like ? like->checkpoint : NULL;
 }
 
+/* For people: op does what `then` did, too. turned: by a kernel that is named otherwise than either. */
+static inline void lower_note_joined(const Graph *g, Op *op, const Op *then, bool turned) {
+    Joined *joined = NEW(g->arena, Joined);
+    *joined = (Joined){.id = then->id, .kind = then->kind, .next = op->joined, .turned = turned};
+    op->joined = joined;
+}
+
 /* Roots of states and buffers that some op of p writes: a read of one is tied to its place in the order. */
 bool *lower_written_states(const Graph *g, const Program *p);
 bool lower_reads_flagged(const Op *op, const bool *flags); /* through an operand that op itself does not update */

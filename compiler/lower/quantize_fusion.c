@@ -30,13 +30,6 @@ static bool laid_out_alike(const Op *op) {
     return true;
 }
 
-/* For people: what op does now includes `what`. */
-static void name(Graph *g, Op *op, const Op *what, bool turned) {
-    Joined *joined = NEW(g->arena, Joined);
-    *joined = (Joined){.id = what->id, .kind = what->kind, .next = op->joined, .turned = turned};
-    op->joined = joined;
-}
-
 /* op is an op of that kind, whose parts it has. */
 static void become(Op *op, OpKind k) {
     op->kind = k;
@@ -55,7 +48,7 @@ static void compute(Graph *g, Op *reader, const Op *op) {
     if (e->others->of_then)
         op_set(reader, SLOT_OF(reader, gate), op->in[op_place(op->kind, PART_OPERAND, e->others->of_then)]);
     INT_OF(reader, f) = e->f;
-    name(g, reader, op, false);
+    lower_note_joined(g, reader, op, false);
 }
 
 /* Both gradients of a gate at once: op quantizes them. Where no history has their magnitudes, one op finds both. */
@@ -64,14 +57,14 @@ static void quantize_gates(Graph *g, Op *op, const Readers *gate, const Readers 
     Op *most = gate->absmax;
     Value *of[] = {OPERAND_OF(op, g), OPERAND_OF(op, gate), OPERAND_OF(op, up)};
     if (most) {
-        name(g, most, up->absmax, true);
+        lower_note_joined(g, most, up->absmax, true);
         most->parts = (OpParts){
             .absmax_gates = {
                 .dgate = op_result(most), .dup = op_result(up->absmax), .g = of[0], .gate = of[1], .up = of[2]}};
         become(most, OP_absmax_gates);
     }
-    name(g, op, a, true);
-    name(g, op, b, true);
+    lower_note_joined(g, op, a, true);
+    lower_note_joined(g, op, b, true);
     op->parts = (OpParts){.quantize_gates = {.dgate = RESULT_OF(a, y),
                                              .dgate_scale = RESULT_OF(a, scale),
                                              .dup = RESULT_OF(b, y),
