@@ -48,7 +48,7 @@ static inline bool rule_is_fp8(Dtype d) {
 }
 Dtype rule_stat_dtype(Dtype d); /* what a kernel keeps statistics of such operands in: fp32, or fp64 for fp64 */
 Dtype rule_wider(int64_t wider, Dtype otherwise); /* of a WIDER attribute: its dtype, where it names one */
-/* x yᵀ in dtype d of 8 bits and their scales; square: y's are of squares. */
+/* x yᵀ in dtype d of 8 bits and their scales; square: y's are of squares (rules_blocks.c). */
 Value *rule_scaled_product(Builder *b, Value *x, Value *scale_x, Value *y, Value *scale_y, bool square, Dtype d);
 /* Sets d->matmul.a, b, bias of a product of what quantize_blocks has made (rules_blocks.c). */
 void rule_grad_by_blocks(Builder *b, const Op *op, OpParts *d);

@@ -1,6 +1,6 @@
-/* Rules of 8 bits by blocks: quantize_blocks, and the gradients of products of what it has made. DeepSeek-AI,
- * "DeepSeek-V3 Technical Report", arXiv 2412.19437, 3.3. Relies on: rules.h, build.h. Relied on by: ops.def,
- * rules_matrix.c. */
+/* Rules of 8 bits by blocks: quantize_blocks, products of scaled operands, the gradients of those by blocks.
+ * DeepSeek-AI, "DeepSeek-V3 Technical Report", arXiv 2412.19437, 3.3. Relies on: rules.h, build.h. Relied on by:
+ * ops.def, rules_matrix.c. */
 #include "rules.h"
 
 enum { SIDE = 128 /* elements that share a scale along a row, and rows that do in a square */, RUN = 4 };
@@ -34,6 +34,12 @@ void grad_quantize_blocks(Builder *b, Op *op, OpParts *d) {
     const Op *turns = g && g->def && g->def->kind == OP_transpose ? g->def : NULL; /* rule_grad_by_blocks does */
     bool turned = op->quantize_blocks.turn != 0;
     d->quantize_blocks.x = !g || !turned ? g : turns ? turns->transpose.a : build_transpose(b, g, (int[]){1, 0});
+}
+
+Value *rule_scaled_product(Builder *b, Value *x, Value *scale_x, Value *y, Value *scale_y, bool square, Dtype d) {
+    return BUILD(b, matmul, .a = x, .b = y, .scale_a = scale_x, .scale_b = scale_y, .trans_b = true, .square_b = square,
+                 .dtype = 1 + d)
+        ->matmul.y;
 }
 
 /* y = A Bᵀ, B in squares: dA = g B with the squares of Bᵀ, dB = gᵀ A, with blocks of both along the rows that are

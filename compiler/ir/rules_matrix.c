@@ -134,12 +134,6 @@ static Value *grad_right(Builder *b, const Op *op, Value *g, Matmul s) {
     return s.tb ? matmul(b, g, a, true, ta) : matmul(b, a, g, !ta, false);
 }
 
-Value *rule_scaled_product(Builder *b, Value *x, Value *scale_x, Value *y, Value *scale_y, bool square, Dtype d) {
-    return BUILD(b, matmul, .a = x, .b = y, .scale_a = scale_x, .scale_b = scale_y, .trans_b = true, .square_b = square,
-                 .dtype = 1 + d)
-        ->matmul.y;
-}
-
 /* y = A Bᵀ of what quantize has made of x and w. Kernels of 8 bits read both operands along the inner dimension, so all
  * is read as quantize turns it: dA = g (Bᵀ)ᵀ, dB = gᵀ (Aᵀ)ᵀ, with g in e5m2 unless the model says e4m3 (Micikevicius et
  * al., "FP8 Formats for Deep Learning", 2022). B is made of w once more, so that no copy of a parameter is kept for the
