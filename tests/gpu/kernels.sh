@@ -9,10 +9,10 @@ objects=
 mkdir -p "$build" "$out"
 for k in $kernels; do objects="$objects $build/k_$k.o"; done
 for k in $kernels; do echo "$k"; done | xargs -P "$(nproc)" -I{} nvcc $flags -c runtime/cuda/k_{}.cu -o "$build/k_{}.o"
-for t in test_kernels test_order test_combined test_updates bench_kernels; do echo $t; done |
+for t in test_kernels test_order test_combined test_updates test_fp8 bench_kernels; do echo $t; done |
     xargs -P 4 -I{} nvcc $flags tests/gpu/{}.cu $objects -o "$build/{}"
 status=0
-for t in test_kernels test_order test_combined test_updates; do
+for t in test_kernels test_order test_combined test_updates test_fp8; do
     "$build/$t" --bits > "$out/$t.txt" || status=1
     grep -v '^ok' "$out/$t.txt" || true
 done

@@ -241,7 +241,7 @@ def sanitizer_cases(r):
     for name in ("fp32-gpt2-w1", "bf16-gpt2-w1", "bf16-llama3-w1", "fp32-transformer-w1"):
         yield "racecheck." + name, 1, lambda a=(name, 1, "racecheck"): sanitized(r, *a)
         yield "initcheck." + name, 1, lambda a=(name, 1, "initcheck", "--poison"): sanitized(r, *a)
-    for name in ("test_kernels", "test_order", "test_combined", "test_updates", "test_attention"):
+    for name in ("test_kernels", "test_order", "test_combined", "test_updates", "test_fp8", "test_attention"):
         for tool in "memcheck", "racecheck":
             yield "%s.%s" % (tool, name), 1, lambda a=(name, tool): sanitized_kernels(r, *a)
 

@@ -1,4 +1,4 @@
-/* Every kernel of the CUDA target but matmul, attention and those of test_order.cu and test_updates.cu, against
+/* Every kernel of the CUDA target but matmul, attention and those of test_order, test_updates and test_fp8, against
  * references in double: shapes, dtypes, strides.
  * Relies on: trial.h, runtime/cuda/k_*.cu.
  * Relied on by: make gpu-test. Arguments: a part of a trial's name (only those run), --bits (hashes of the results).

@@ -113,7 +113,7 @@ def test_kernels_lane_by_lane():
     if not headers():
         return "skipped: no cuda_runtime.h or nccl.h"
     objects, folder, passed = emulated_objects(), scratch("trials"), 0
-    for name in "test_kernels", "test_order", "test_updates", "test_combined", "test_attention":
+    for name in "test_kernels", "test_order", "test_updates", "test_fp8", "test_combined", "test_attention":
         made = os.path.join(folder, name)
         must([*emulated(os.path.join(ROOT, "tests/gpu", name + ".cu")), "-DSC_EMULATE", "-o", made + ".o"])
         must(["g++", made + ".o", *[o for o in objects if ("k_attention" in o) <= (name == "test_attention")], "-lpthread", "-o", made])
