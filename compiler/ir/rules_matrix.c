@@ -140,15 +140,16 @@ static Value *grad_right(Builder *b, const Op *op, Value *g, Matmul s) {
  * backward. */
 static void grad_of_quantized(Builder *b, const Op *op, OpParts *d) {
     const Op *x = op->matmul.a->def, *w = op->matmul.b->def;
-    Value *gy = d->matmul.y, *from = OPERAND_OF(w, x), *seen = OPERAND_OF(w, seen), *bias = op->matmul.bias;
+    Value *gy = d->matmul.y, *from = OPERAND_OF(w, x), *bias = op->matmul.bias;
     bool trains = value_root(from)->param->requires_grad, turned = INT_OF(w, turn);
     Dtype made = OPERAND_OF(x, x)->dtype;
     Dtype narrow = op->matmul.grad_e4m3 ? FP8_E4M3 : FP8_E5M2;
-    AmaxSite site = seen ? amax_history_site(b->g) : (AmaxSite){BUILD(b, absmax, .x = gy)->absmax.y, NULL};
+    AmaxSite site = op->matmul.grad_delayed ? amax_history_site(b->g)
+                                            : (AmaxSite){BUILD(b, absmax, .x = gy)->absmax.y, NULL};
     const Op *g = BUILD(b, quantize, .x = gy, .amax = site.amax, .seen = site.seen, .dtype = narrow, .both = trains,
                         .sum = bias && trains);
     const Op *other =
-        BUILD(b, quantize, .x = from, .amax = OPERAND_OF(w, amax), .seen = seen, .dtype = FP8_E4M3, .turn = !turned);
+        BUILD(b, quantize, .x = from, .amax = OPERAND_OF(w, amax), .dtype = FP8_E4M3, .turn = !turned);
     d->matmul.a = rule_scaled_product(b, RESULT_OF(g, y), RESULT_OF(g, scale), RESULT_OF(other, y),
                                       RESULT_OF(other, scale), false, made);
     if (bias && trains) /* who makes g need not store it */

@@ -57,11 +57,12 @@ static const Param *weight_of(const Op *op) {
 }
 
 /* Where the largest magnitude of v stands: found now, or that of steps before. Training has a history; a loss that is
- * validated takes tensors as they are. */
+ * validated takes tensors as they are. So are parameters always: where they are gathered in 8 bits, every rank has the
+ * magnitudes of the new ones when a step ends (shard/narrow.c). */
 static AmaxSite amax_of(Quantize *c, Value *v, const Op *user) {
     AmaxSite *amax = &c->amax[v->id];
     if (amax->amax) return *amax;
-    if (c->trains && policy_of(user)->recipe == RECIPE_DELAYED) {
+    if (c->trains && policy_of(user)->recipe == RECIPE_DELAYED && !value_root(v)->param) {
         *amax = amax_history_site(c->g);
     } else {
         amax->amax = build_one(&c->b, OP_absmax, v);
@@ -105,6 +106,7 @@ static void multiply_in_8_bits(Quantize *c, Op *op, bool trains) {
     INT_OF(op, trans_b) = true;
     INT_OF(op, square_b) = policy_of(op)->recipe == RECIPE_BLOCK;
     INT_OF(op, grad_e4m3) = policy_of(op)->matmul_grad == FP8_E4M3;
+    INT_OF(op, grad_delayed) = policy_of(op)->recipe == RECIPE_DELAYED;
     *x = RESULT_OF(a, y);
     *w = RESULT_OF(b, y);
     op_set(op, SLOT_OF(op, scale_a), RESULT_OF(a, scale));
