@@ -35,7 +35,8 @@ static void flag_program(const Program *p, bool *wide, bool *narrow) {
         const Op *op = p->ops.at[i];
         for (int k = 0; k < op->nin; k++) flag_wide(op, op->in[k], wide);
         const Param *w = op->kind == OP_quantize ? value_root(op->quantize.x)->param : NULL;
-        for (int k = 0; w && k < (w->fused ? w->fused->n : 1); k++) narrow[w->fused ? w->fused->part[k]->id : w->id] = true;
+        for (int k = 0; w && k < (w->fused ? w->fused->n : 1); k++)
+            narrow[w->fused ? w->fused->part[k]->id : w->id] = true;
     }
 }
 

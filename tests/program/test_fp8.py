@@ -244,9 +244,9 @@ def test_a_history_is_resumed():
 
 def test_saved_activations_have_8_bits():
     """The backward reads a linear's input as a transpose in 8 bits, and the wide one is free after the forward: activations that the plan's forward
-    makes and its backward reads."""
-    def kept(matmul):
-        plan = planned("models/llama3.lua", 1, size="tiny", layers=2, dim=128, heads=2, kv_heads=2, ffn=512, vocab=256, batch=2, seq=256, precision="bf16", matmul=matmul)
+    makes and its backward reads. A rank that holds whole parameters keeps the transposes of its matrices besides, which it need not quantize again."""
+    def kept(matmul, world=2):
+        plan = planned("models/llama3.lua", world, size="tiny", layers=2, dim=128, heads=2, kv_heads=2, ffn=512, vocab=256, batch=2, seq=256, precision="bf16", matmul=matmul)
         events = next(p for p in plan["programs"] if p["name"] == "micro")["events"]
         turn = next(i for i, e in enumerate(events) if e["phase"] == "backward")
         made = {s for e in events[:turn] for s, _, _ in e["writes"]}
@@ -257,6 +257,8 @@ def test_saved_activations_have_8_bits():
     # Two norms' results and the gated product are in 8 bits instead of 16; of attention's output the 8 bits are kept besides.
     saved = 2 * tokens * (2 * dim + ffn - dim)
     check(abs(wide - narrow - saved) < 0.02 * saved, "%d B in bf16, %d in fp8: %d less, by hand %d" % (wide, narrow, wide - narrow, saved))
+    matrices, alone = 2 * (4 * dim * dim + 3 * dim * ffn), kept("plain", world=1) - kept("fp8", world=1)
+    check(abs(saved - alone - matrices) < 0.02 * saved, "on one rank %d B less, by hand %d" % (alone, saved - matrices))
     return "%.2f instead of %.2f MB" % (narrow / 1e6, wide / 1e6)
 
 

@@ -109,13 +109,13 @@ void shard_reduce_gradients(Making *c, Value **grads);
 Value *shard_optimizer(Making *c); /* returns the coefficient that clips */
 
 /* ── narrow.c ──────────────────────────────────────────────────────────────────────────────────────────────── */
-bool shard_travels_narrow(const Unit *u);                 /* its gathers have 8 bits */
-int shard_narrow_matrices(const Unit *u, bool frozen);    /* of so many scales */
+bool shard_travels_narrow(const Unit *u);              /* its gathers have 8 bits */
+int shard_narrow_matrices(const Unit *u, bool frozen); /* of so many scales */
 /* The unit's wire and scales, of the master as it is at `pos`. */
 void shard_quantize(Making *c, Unit *u, bool frozen, Phase phase, int pos);
-const Param *shard_narrow_read(const Value *v);           /* whose bytes, as they are gathered, v is; or NULL */
-bool shard_narrow_known(const Op *op);                    /* op makes what wires and scales are: it is not needed */
-Value *shard_narrow_scale(Graph *g, Value *v);            /* what v is as an operand: a scale, or v */
+const Param *shard_narrow_read(const Value *v);               /* whose bytes, as they are gathered, v is; or NULL */
+bool shard_narrow_known(const Op *op);                        /* op makes what wires and scales are: it is not needed */
+Value *shard_narrow_scale(Graph *g, Value *v);                /* what v is as an operand: a scale, or v */
 Op *shard_narrow_turned(Graph *g, const Op *op, Value *full); /* instead of op, which turns a parameter; or NULL */
 
 /* ── assign.c ──────────────────────────────────────────────────────────────────────────────────────────────── */
