@@ -289,6 +289,9 @@ static void others_of(const sizes &s, int64_t n) {
                 sc_copy_args{.y = described(BF16, turned), .a = described(BF16, turned, from)}, 2 * q);
     time_kernel(label(s, "copy, transposed"), sc_copy_args{.y = rows, .a = described(BF16, {n, s.dim}, {1, n})},
                 2 * bytes);
+    time_kernel(label(s, "copy of bytes, transposed"),
+                sc_copy_args{.y = described(FP8_E4M3, {s.dim, n}), .a = described(FP8_E4M3, {s.dim, n}, {1, s.dim})},
+                2.0 * (double)(n * s.dim));
     time_kernel(label(s, "dropout"), sc_dropout_args{.y = rows, .x = rows, .key = 1234, .p = 0.1}, 2 * bytes);
     updates_of(s);
 }
