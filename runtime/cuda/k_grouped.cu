@@ -237,7 +237,7 @@ template <class F> void with_elements(const sc_task *task, const sc_tensor *a, c
 } // namespace
 
 SC_KERNEL(grouped_matmul) {
-    if (sc_grouped_hopper(task, k)) return;
+    if (sc_grouped_hopper(task, k) || sc_grouped_hopper_fp8(task, k)) return;
     const sc_tensor *a = &k->a, *b = &k->b, *y = &k->y;
     bool turned = b->dims == 2, deep = turned || k->trans_b; /* turned: [n][groups k] */
     products p = {};
@@ -257,7 +257,7 @@ SC_KERNEL(grouped_matmul) {
 }
 
 SC_KERNEL(grouped_matmul_grad) {
-    if (sc_grouped_hopper_grad(task, k)) return;
+    if (sc_grouped_hopper_grad(task, k) || sc_grouped_hopper_fp8_grad(task, k)) return;
     const sc_tensor *a = &k->a, *c = &k->c, *y = &k->y;
     bool turned = k->scale_a.p; /* a and c: [m][rows], [n][rows] */
     products p = {};
