@@ -82,8 +82,9 @@ __global__ void __launch_bounds__(BLOCK, P::IN == 1   ? 6
     __shared__ int largest[P::OUT][BLOCK / WARP];
     int64_t r0 = blockIdx.x / k.across * ROWS, c0 = blockIdx.x % k.across * COLUMNS;
     int run = (int)threadIdx.x % (COLUMNS / RUN) * RUN, word = (int)threadIdx.x / (COLUMNS / RUN);
-    int64_t c = c0 + run, left = k.cols - c;
-    int64_t taken = k.counts ? sc_rows_taken(k.counts, k.groups, k.rows, threadIdx.x % WARP) : k.rows;
+    bool counted = P::OUT == 1 && k.counts; /* of a gate's gradients none are */
+    int64_t c = c0 + run, rows = counted ? sc_rows_taken(k.counts, k.groups, k.rows, threadIdx.x % WARP) : k.rows;
+    int left = k.cols - c < RUN ? (int)(k.cols - c) : RUN, deep = rows - r0 < ROWS ? (int)(rows - r0) : ROWS;
     eight<E, W> x[P::IN][DEEP];
     float by[P::OUT];
     narrow<P, SUMS> n;
@@ -93,7 +94,7 @@ __global__ void __launch_bounds__(BLOCK, P::IN == 1   ? 6
 #pragma unroll
             for (int d = 0; d < DEEP; d++) {
                 int64_t r = r0 + word * DEEP + d;
-                x[j][d].load((const typename E::type *)k.x[j] + r * k.cols + c, r < taken ? left : 0);
+                x[j][d].load((const typename E::type *)k.x[j] + r * k.cols + c, word * DEEP + d < deep ? left : 0);
             }
     };
     load();
@@ -233,16 +234,9 @@ __global__ void __launch_bounds__(BLOCK)
 } // namespace
 
 SC_KERNEL(absmax) {
-    with_values(k->f, [&](auto p) {
-        find_all<decltype(p)>(task, &k->x,
-                              {{k->x.p, k->gate.p},
-                               {},
-                               {(float *)k->y.p},
-                               0,
-                               (const int32_t *)k->counts.p,
-                               k->counts.p ? sc_numel(&k->counts) : 0,
-                               0});
-    });
+    magnitudes m = {{k->x.p, k->gate.p}, {}, {(float *)k->y.p}, 0};
+    m.counts = (const int32_t *)k->counts.p, m.groups = m.counts ? sc_numel(&k->counts) : 0;
+    with_values(k->f, [&](auto p) { find_all<decltype(p)>(task, &k->x, m); });
 }
 
 SC_KERNEL(absmax_gates) {

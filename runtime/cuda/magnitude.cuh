@@ -50,8 +50,9 @@ struct magnitudes {
     const float *known[2]; /* NULL, or a number that is 0 where the magnitude is to be found */
     float *to[2];          /* becomes the magnitude where it is smaller */
     int64_t n;
-    const int32_t *counts; /* of the groups that share the n / cols rows, behind which nothing counts; NULL: all does */
-    int64_t groups, cols;
+    /* Of the groups that share the n / cols rows, behind which nothing counts; NULL: all does. */
+    const int32_t *counts = NULL;
+    int64_t groups = 0, cols = 0;
 };
 
 /* Bits of |x|. */
