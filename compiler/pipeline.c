@@ -115,6 +115,7 @@ void pipeline_lower(Graph *g, const Device *d, const PipelineOptions *o) {
     after("qkv_fusion", "epilogue_fusion", g, d, o);
     if (!strcmp(target_of(d, o), "cuda")) lower_quantize_check(g, d, arch_of(d, o));
     each_traced(g, lower_quantize);
+    lower_narrow(g);
     after("quantize", NULL, g, d, o);
     lower_autodiff(g, g->train);
     record("autodiff", g, d, o);

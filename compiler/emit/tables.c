@@ -318,7 +318,7 @@ static const char *precision_of(const Emit *e) {
         const char *made =
             u->grad_dtype == u->reduce ? "" : arena_printf(e->a, "%s summed in ", dtype_name(u->grad_dtype));
         const char *one =
-            arena_printf(e->a, "computes in %s, gradients in %s%s", dtype_name(u->wire), made, dtype_name(u->reduce));
+            arena_printf(e->a, "computes in %s, gradients in %s%s", dtype_name(u->computes), made, dtype_name(u->reduce));
         if (!strstr(all, one)) all = arena_printf(e->a, "%s%s%s", all, *all ? "; " : "", one);
     }
     return all;

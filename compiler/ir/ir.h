@@ -258,6 +258,7 @@ struct Unit {
     Unit *next; /* another part of the module's unit: its parameters of another stored dtype, ignored ones */
     bool ignored;
     bool sparse;                /* holds one sparse parameter */
+    bool narrow;                /* holds what products in 8 bits alone read */
     const Optimizer *optimizer; /* of its trainable parameters; NULL: it has none */
     VEC(Param *) params;        /* trainable ones first, in flat order */
     int64_t numel;              /* of the trainable flat buffer, padded to shards × 256 */
@@ -269,6 +270,7 @@ struct Unit {
     const Axis *reshard; /* which holds the pieces between forward and backward; NULL: `shard` does */
     bool host_update;    /* the update runs on the host; else its state streams through the device */
     Dtype dtype, wire;   /* of master, of gather */
+    Dtype computes;      /* what ops read its parameters in: the wire, but where that has 8 bits */
     Dtype grad_dtype, reduce; /* of a rank's gradients (the policy's where it can be), of what reduce makes of them */
     Dtype sum;                /* of their sum over microbatches, reduced or not */
     State *master, *wire_shard, *m, *v, *grad; /* wire_shard: what gathers read; the master itself where that serves */
@@ -276,6 +278,7 @@ struct Unit {
     State *whole_grad;                         /* unreduced sum over microbatches */
     State *frozen, *frozen_wire;
     State *gathered[2]; /* trainable, frozen: stay gathered over microbatches; NULL: do not */
+    State *scales[2];   /* likewise: of wires in 8 bits, one a matrix (lower/shard/narrow.c); NULL: wires are wide */
 };
 
 /* The groups of ranks along an axis, and the chain that their collectives belong to. */

@@ -21,6 +21,7 @@
 #define WORD(name, ...) #name,
 static const char *const sc_epilogue_words[] = {SC_EPILOGUES(WORD) NULL},
                          *const sc_init_words[] = {SC_INITS(WORD) NULL},
+                         *const sc_dtype_words[] = {SC_DTYPES(WORD) NULL},
                          *const sc_rope_scaling_words[] = {SC_ROPE_SCALINGS(WORD) NULL};
 #define FLAG(name) {#name, A_FLAG, 1, true, NULL},
 #define INT(name) {#name, A_INT, 1, true, NULL},

@@ -30,10 +30,9 @@ void infer_quantize_blocks(Graph *g, Op *op) {
 
 /* Straight through, as quantize's. */
 void grad_quantize_blocks(Builder *b, Op *op, OpParts *d) {
-    Value *g = d->quantize_blocks.y;
-    const Op *turns = g && g->def && g->def->kind == OP_transpose ? g->def : NULL; /* rule_grad_by_blocks does */
-    bool turned = op->quantize_blocks.turn != 0;
-    d->quantize_blocks.x = !g || !turned ? g : turns ? turns->transpose.a : build_transpose(b, g, (int[]){1, 0});
+    bool turn = op->quantize_blocks.turn != 0;
+    d->quantize_blocks.x = rule_grad_of_copies(b, turn ? NULL : d->quantize_blocks.y,
+                                               turn ? d->quantize_blocks.y : d->quantize_blocks.turned);
 }
 
 Value *rule_scaled_product(Builder *b, Value *x, Value *scale_x, Value *y, Value *scale_y, bool square, Dtype d) {
@@ -42,18 +41,33 @@ Value *rule_scaled_product(Builder *b, Value *x, Value *scale_x, Value *y, Value
         ->matmul.y;
 }
 
+Value *rule_grad_of_copies(Builder *b, Value *straight, Value *across) {
+    if (!across) return straight;
+    const Op *turns = across->def && across->def->kind == OP_transpose ? across->def : NULL; /* the rules below do */
+    Value *back = turns ? turns->transpose.a : build_transpose(b, across, (int[]){1, 0});
+    return straight ? build_two(b, OP_add, straight, back) : back;
+}
+
+bool rule_is_turned(const Op *op) {
+    const Op *w = op->matmul.b->def;
+    return INT_OF(w, turn) != 0 || (INT_OF(w, both) && op->matmul.b == RESULT_OF(w, turned));
+}
+
 /* y = A Bᵀ, B in squares: dA = g B with the squares of Bᵀ, dB = gᵀ A, with blocks of both along the rows that are
- * summed over. g is e4m3, too: its blocks need no wider range. B is made of the parameter once more, as
- * grad_of_quantized does. */
+ * summed over. g is e4m3, too: its blocks need no wider range. B is made of the parameter once more where
+ * grad_of_quantized does so. */
 void rule_grad_by_blocks(Builder *b, const Op *op, OpParts *d) {
     const Op *x = op->matmul.a->def, *w = op->matmul.b->def;
     Value *gy = d->matmul.y, *from = OPERAND_OF(w, x);
-    bool trains = value_root(from)->param->requires_grad, turned = INT_OF(w, turn) != 0;
+    bool trains = value_root(from)->param->requires_grad, turned = rule_is_turned(op);
     Dtype made = OPERAND_OF(x, x)->dtype;
     const Op *g = BUILD(b, quantize_blocks, .x = gy, .both = trains);
-    const Op *other = BUILD(b, quantize_blocks, .x = from, .square = true, .turn = !turned);
-    d->matmul.a = rule_scaled_product(b, RESULT_OF(g, y), RESULT_OF(g, scale), RESULT_OF(other, y),
-                                      RESULT_OF(other, scale), true, made);
+    const Op *again = INT_OF(w, both) ? NULL : BUILD(b, quantize_blocks, .x = from, .square = true, .turn = !turned);
+    bool first = again || turned; /* of w's copies the backward reads */
+    const Op *of = again ? again : w;
+    d->matmul.a =
+        rule_scaled_product(b, RESULT_OF(g, y), RESULT_OF(g, scale), first ? RESULT_OF(of, y) : RESULT_OF(of, turned),
+                            first ? RESULT_OF(of, scale) : RESULT_OF(of, turned_scale), true, made);
     if (op->matmul.bias) d->matmul.bias = build_sum_to(b, gy, 1, &gy->shape[gy->dims - 1]);
     if (!trains) return;
     const Op *rows = turned ? x : g, *cols = turned ? g : x; /* the sums lie as w does */

@@ -228,24 +228,26 @@ static Value *bias_grad(Builder *b, const Op *op, Value *g, Dtype d) {
     return build_reshape(b, sums, 2, bias->shape);
 }
 
-/* As a linear's (rules_matrix.c): with g in 8 bits, too, and the matrices quantized once more, turned. A transpose of
- * all matrices as one, [N,groups K], has each of them turned. */
+/* As a linear's (rules_matrix.c): with g in 8 bits, too, and the matrices turned, quantized once more where the forward
+ * has not made both copies. A transpose of all matrices as one, [N,groups K], has each of them turned. */
 static void grad_of_scaled(Builder *b, const Op *op, OpParts *d) {
     const Op *x = op->grouped_matmul.a->def, *w = op->grouped_matmul.b->def;
-    Value *gy = d->grouped_matmul.y, *counts = op->grouped_matmul.counts, *from = OPERAND_OF(w, x),
-          *seen = OPERAND_OF(w, seen);
-    bool trains = value_root(from)->param->requires_grad, turned = INT_OF(w, turn);
+    Value *gy = d->grouped_matmul.y, *counts = op->grouped_matmul.counts, *from = OPERAND_OF(w, x);
+    bool trains = value_root(from)->param->requires_grad, both = INT_OF(w, both);
+    bool turned = INT_OF(w, turn) || (both && op->grouped_matmul.b == RESULT_OF(w, turned));
     Dtype made = OPERAND_OF(x, x)->dtype;
     Dtype narrow = op->grouped_matmul.grad_e4m3 ? FP8_E4M3 : FP8_E5M2;
-    AmaxSite site =
-        seen ? amax_history_site(b->g) : (AmaxSite){BUILD(b, absmax, .x = gy, .counts = counts)->absmax.y, NULL};
+    AmaxSite site = op->grouped_matmul.grad_delayed
+                        ? amax_history_site(b->g)
+                        : (AmaxSite){BUILD(b, absmax, .x = gy, .counts = counts)->absmax.y, NULL};
     const Op *g = BUILD(b, quantize, .x = gy, .amax = site.amax, .seen = site.seen, .counts = counts, .dtype = narrow,
                         .both = trains);
-    const Op *other =
-        BUILD(b, quantize, .x = from, .amax = OPERAND_OF(w, amax), .seen = seen, .dtype = FP8_E4M3, .turn = !turned);
+    const Op *of =
+        both ? w : BUILD(b, quantize, .x = from, .amax = OPERAND_OF(w, amax), .dtype = FP8_E4M3, .turn = !turned);
+    Value *other = both && !turned ? RESULT_OF(w, turned) : RESULT_OF(of, y);
     d->grouped_matmul.a =
-        BUILD(b, grouped_matmul, .a = RESULT_OF(g, y), .b = RESULT_OF(other, y), .counts = counts,
-              .scale_a = RESULT_OF(g, scale), .scale_b = RESULT_OF(other, scale), .trans_b = true, .dtype = 1 + made)
+        BUILD(b, grouped_matmul, .a = RESULT_OF(g, y), .b = other, .counts = counts, .scale_a = RESULT_OF(g, scale),
+              .scale_b = RESULT_OF(of, scale), .trans_b = true, .dtype = 1 + made)
             ->grouped_matmul.y;
     if (op->grouped_matmul.bias) d->grouped_matmul.bias = bias_grad(b, op, gy, made);
     if (!trains) return;

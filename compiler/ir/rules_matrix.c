@@ -136,21 +136,24 @@ static Value *grad_right(Builder *b, const Op *op, Value *g, Matmul s) {
 
 /* y = A Bᵀ of what quantize has made of x and w. Kernels of 8 bits read both operands along the inner dimension, so all
  * is read as quantize turns it: dA = g (Bᵀ)ᵀ, dB = gᵀ (Aᵀ)ᵀ, with g in e5m2 unless the model says e4m3 (Micikevicius et
- * al., "FP8 Formats for Deep Learning", 2022). B is made of w once more, so that no copy of a parameter is kept for the
- * backward. */
+ * al., "FP8 Formats for Deep Learning", 2022). Where the forward has not made both copies of w, B is made of it once
+ * more, so that no copy of a parameter is kept for the backward. */
 static void grad_of_quantized(Builder *b, const Op *op, OpParts *d) {
     const Op *x = op->matmul.a->def, *w = op->matmul.b->def;
-    Value *gy = d->matmul.y, *from = OPERAND_OF(w, x), *seen = OPERAND_OF(w, seen), *bias = op->matmul.bias;
-    bool trains = value_root(from)->param->requires_grad, turned = INT_OF(w, turn);
+    Value *gy = d->matmul.y, *from = OPERAND_OF(w, x), *bias = op->matmul.bias;
+    bool trains = value_root(from)->param->requires_grad, turned = rule_is_turned(op);
     Dtype made = OPERAND_OF(x, x)->dtype;
     Dtype narrow = op->matmul.grad_e4m3 ? FP8_E4M3 : FP8_E5M2;
-    AmaxSite site = seen ? amax_history_site(b->g) : (AmaxSite){BUILD(b, absmax, .x = gy)->absmax.y, NULL};
+    AmaxSite site =
+        op->matmul.grad_delayed ? amax_history_site(b->g) : (AmaxSite){BUILD(b, absmax, .x = gy)->absmax.y, NULL};
     const Op *g = BUILD(b, quantize, .x = gy, .amax = site.amax, .seen = site.seen, .dtype = narrow, .both = trains,
                         .sum = bias && trains);
-    const Op *other =
-        BUILD(b, quantize, .x = from, .amax = OPERAND_OF(w, amax), .seen = seen, .dtype = FP8_E4M3, .turn = !turned);
-    d->matmul.a = rule_scaled_product(b, RESULT_OF(g, y), RESULT_OF(g, scale), RESULT_OF(other, y),
-                                      RESULT_OF(other, scale), false, made);
+    const Op *again = INT_OF(w, both) ? NULL
+                                      : BUILD(b, quantize, .x = from, .amax = OPERAND_OF(w, amax), .dtype = FP8_E4M3,
+                                              .turn = !turned);
+    Value *other = again ? RESULT_OF(again, y) : turned ? RESULT_OF(w, y) : RESULT_OF(w, turned);
+    d->matmul.a = rule_scaled_product(b, RESULT_OF(g, y), RESULT_OF(g, scale), other,
+                                      RESULT_OF(again ? again : w, scale), false, made);
     if (bias && trains) /* who makes g need not store it */
         d->matmul.bias = BUILD(b, sum, .x = RESULT_OF(g, sums), .over = 1, .dtype = 1 + made)->sum.y;
     else if (bias)
@@ -269,9 +272,8 @@ static Value *shaped_as(Builder *b, Value *g, const Value *x) {
 
 /* Straight through: what was rounded has the gradient of what it became. */
 void grad_quantize(Builder *b, Op *op, OpParts *d) {
-    Value *g = d->quantize.y;
-    const Op *turns = g && g->def && g->def->kind == OP_transpose ? g->def : NULL; /* grad_of_quantized does */
-    if (g && op->quantize.turn) g = turns ? turns->transpose.a : build_transpose(b, g, (int[]){1, 0});
+    bool turn = op->quantize.turn != 0;
+    Value *g = rule_grad_of_copies(b, turn ? NULL : d->quantize.y, turn ? d->quantize.y : d->quantize.turned);
     d->quantize.x = g ? shaped_as(b, g, op->quantize.x) : NULL;
 }
 

@@ -16,6 +16,7 @@ void lower_qkv_fusion(Graph *g, Program *p); /* products of one input become one
 void lower_epilogue_fusion_traced(Graph *g,
                                   Program *p);    /* the same, of ops whose combination has a gradient of its own */
 void lower_quantize(Graph *g, Program *p);        /* linears of units with matmul_dtype multiply in 8 bits */
+void lower_narrow(Graph *g);                      /* parts of units that are gathered in 8 bits */
 void lower_quantize_fusion(Graph *g, Program *p); /* what 8 bits alone are made of is not stored wide */
 /* Refuses a GPU, of architecture "sm_80", that has no such products, or whose profile does not say how fast they are.
  */

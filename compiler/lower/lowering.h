@@ -9,6 +9,9 @@
 /* The unit module that m belongs to: the nearest one at or above it, or NULL. */
 Module *lower_unit_module(Module *m);
 
+/* One more part of u's unit, of u's policy, dtypes and mesh, without parameters; named as u and `suffix`. */
+Unit *lower_part_of(Graph *g, Unit *u, const char *suffix);
+
 /* Puts op into the checkpointed call that `like` belongs to; like NULL: into none. */
 static inline void lower_join_region(Op *op, const Op *like) {
     op->region = like ? like->region : 0;

@@ -71,12 +71,13 @@ static const Param *weight_of(const Op *op) {
 }
 
 /* Where the largest magnitude of v stands: found now, or that of steps before. Training has a history; a loss that is
- * validated takes tensors as they are. */
+ * validated takes tensors as they are. So are parameters always: where they are gathered in 8 bits, every rank has the
+ * magnitudes of the new ones when a step ends (shard/narrow.c). */
 static AmaxSite amax_of(Quantize *c, Value *v, const Op *user, Value *counts) {
     Found *f = &c->amax[v->id];
     if (f->at.amax && f->counts == counts) return f->at;
     *f = (Found){.counts = counts};
-    if (c->trains && policy_of(user)->recipe == RECIPE_DELAYED) {
+    if (c->trains && policy_of(user)->recipe == RECIPE_DELAYED && !value_root(v)->param) {
         f->at = amax_history_site(c->g);
     } else {
         f->at.amax = BUILD(&c->b, absmax, .x = v, .counts = counts)->absmax.y;
@@ -111,20 +112,32 @@ static const Op *copy_of(Quantize *c, Value *v, const Op *user, bool turn, bool 
     return k->made;
 }
 
+/* A parameter that no rank gathers is quantized once for both directions; of one that is gathered again for the
+ * backward no copy is kept. */
+static bool kept_for_backward(const Op *op, bool trains) {
+    const UnitPolicy *p = policy_of(op);
+    const Module *unit = lower_unit_module(op->module);
+    return trains && unit->unit->shard->size == 1 && !p->offload_params;
+}
+
 static void multiply_in_8_bits(Quantize *c, Op *op, bool trains) {
     Value **x = &OPERAND_OF(op, a), **w = &OPERAND_OF(op, b);
     build_for(&c->b, op, "q");
     c->b.phase = op->phase;
     const Op *a = copy_of(c, *x, op, false, trains, false);
-    const Op *b = copy_of(c, *w, op, !INT_OF(op, trans_b), false, true);
+    bool across = !INT_OF(op, trans_b), kept = kept_for_backward(op, trains);
+    const Op *b = copy_of(c, *w, op, across && !kept, kept, true);
+    bool other = across && kept; /* of two copies */
     INT_OF(op, dtype) = 1 + (int64_t)RESULT_OF(op, y)->dtype;
     INT_OF(op, trans_b) = true;
     if (!grouped(op)) INT_OF(op, square_b) = policy_of(op)->recipe == RECIPE_BLOCK;
     INT_OF(op, grad_e4m3) = policy_of(op)->matmul_grad == FP8_E4M3;
+    INT_OF(op, grad_delayed) = policy_of(op)->recipe == RECIPE_DELAYED;
     *x = RESULT_OF(a, y);
-    *w = RESULT_OF(b, y);
+    *w = other ? RESULT_OF(b, turned) : RESULT_OF(b, y);
     op_set(op, SLOT_OF(op, scale_a), RESULT_OF(a, scale));
-    op_set(op, SLOT_OF(op, scale_b), RESULT_OF(b, scale));
+    op_set(op, SLOT_OF(op, scale_b),
+           other && policy_of(op)->recipe == RECIPE_BLOCK ? RESULT_OF(b, turned_scale) : RESULT_OF(b, scale));
     op_info[op->kind].infer(c->g, op);
 }
 

@@ -85,6 +85,17 @@ static Unit *part_for(Graph *g, const Param *p) {
     return part;
 }
 
+Unit *lower_part_of(Graph *g, Unit *u, const char *suffix) {
+    Unit *part = NEW(g->arena, Unit);
+    *part = *u;
+    memset(&part->params, 0, sizeof part->params);
+    part->id = g->units.n;
+    part->name = arena_printf(g->arena, "%s%s", u->name, suffix);
+    u->next = part;
+    push(&g->units, g->arena, part);
+    return part;
+}
+
 static Dtype wider(Dtype a, Dtype b) {
     return dtype_size(a) < dtype_size(b) ? b : a;
 }
@@ -94,6 +105,7 @@ static void set_dtypes(const Graph *g, Unit *u) {
     const UnitPolicy *p = u->policy;
     u->dtype = u->params.n ? u->params.at[0]->dtype : FP32;
     u->wire = p->has_param_dtype && dtype_float(u->dtype) ? p->param_dtype : u->dtype; /* int8 travels as it is */
+    u->computes = u->wire;
     u->reduce = p->has_reduce_dtype ? p->reduce_dtype : u->dtype;
     /* grad_dtype holds where the sum widens what it reads: where ranks add up pieces, or an update or the sum over
      * microbatches reads a reduced gradient. Other sums have the dtype of what they add, so there a gradient is made

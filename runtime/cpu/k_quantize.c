@@ -1,6 +1,7 @@
 /* quantize: a tensor, or gelu or a gate of it, over a scale in 8 bits, as it lies, turned, or both; quantize_gates:
  * both gradients of a gate likewise; update_amax: the history that scales come from. Relies on: kernel.h. Relied on by:
  * generated code (products in 8 bits). */
+#include "../sc_amax.h"
 #include "kernel.h"
 
 #include <math.h>
@@ -173,13 +174,8 @@ SC_KERNEL(update_amax) {
     int64_t row = sc_cols(&k->history), n = sc_rows(&k->history), ranks = sc_numel(&k->all) / n;
     if (task->part || sc_skips(&k->coefficient)) return;
     for (int64_t site = 0; site < n; site++) {
-        float now = 0, most = 0, *h = (float *)k->history.p + site * row;
+        float now = 0;
         for (int64_t r = 0; r < ranks; r++) now = larger(now, (real)sc_get(&k->all, r * n + site));
-        if (!isfinite(now)) continue;
-        for (int64_t i = row - 1; i > 0; i--) {
-            h[i] = i == 1 ? now : h[i - 1];
-            most = larger(most, (real)h[i]);
-        }
-        h[0] = most;
+        if (isfinite(now)) sc_amax_remember((float *)k->history.p + site * row, row, now);
     }
 }

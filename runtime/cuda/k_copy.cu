@@ -1,11 +1,12 @@
 /* copy, concat, pad_slice, reshard: elements from one strided layout to another, bits unchanged. pick: one row, in fp32.
- * Relies on: kernel.cuh.
+ * Relies on: kernel.cuh, fp8.cuh (bytes turned in registers).
  * Relied on by: generated code; k_fill.cu.
  *
  * Neighbouring dimensions that both layouts walk alike are merged. Where both have unit stride in the last dimension,
  * they are walked in the widest units (to 16 bytes) that extents, strides and addresses allow. Where the source's unit
- * stride lies elsewhere (a transposition), tiles of 32 × 32 elements go through shared memory. */
-#include "kernel.cuh"
+ * stride lies elsewhere (a transposition), tiles of 32 × 32 elements go through shared memory; of bytes, which that
+ * would move singly, tiles of 128 × 64 in words of four. */
+#include "fp8.cuh"
 
 namespace {
 
@@ -89,6 +90,42 @@ __global__ void __launch_bounds__(BLOCK) copy_tiles(const __grid_constant__ walk
         if (r + j < w.shape[other] && c + lane < w.shape[last]) to[(r + j) * w.to[other] + c + lane] = tile[lane][j];
 }
 
+/* Two dimensions of bytes, the first with the source's unit stride. A thread takes 8 bytes of 4 of the source's lines,
+ * and has a word of each of 8 lines of the result. */
+enum { LINES = 128, ACROSS = 64, DEEP = 4, WORDS = LINES / DEEP };
+static_assert(WORDS * (ACROSS / RUN) == BLOCK, "a thread for each part of a tile");
+__global__ void __launch_bounds__(BLOCK) turn_bytes(const __grid_constant__ walk w, uint8_t *to, const uint8_t *from) {
+    __shared__ uint32_t tile[ACROSS * (WORDS + 1)];
+    int64_t across = (w.shape[0] + ACROSS - 1) / ACROSS;
+    int64_t line = blockIdx.x / across * LINES, column = blockIdx.x % across * ACROSS;
+    int run = (int)threadIdx.x % (ACROSS / RUN) * RUN, word = (int)threadIdx.x / (ACROSS / RUN);
+    uint32_t row[2][DEEP], turned[DEEP];
+#pragma unroll
+    for (int d = 0; d < DEEP; d++) {
+        int64_t r = line + word * DEEP + d, c = column + run;
+        uint2 v = make_uint2(0, 0);
+        if (r < w.shape[1] && c < w.shape[0]) v = *(const uint2 *)(from + r * w.from[1] + c);
+        row[0][d] = v.x, row[1][d] = v.y;
+    }
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        turn(row[h], turned);
+#pragma unroll
+        for (int j = 0; j < DEEP; j++) tile[(run + 4 * h + j) * (WORDS + 1) + word] = turned[j];
+    }
+    __syncthreads();
+    for (int u = (int)threadIdx.x; u < ACROSS * WORDS; u += BLOCK) {
+        int64_t c = column + u / WORDS, r = line + u % WORDS * DEEP;
+        if (c < w.shape[0] && r < w.shape[1])
+            *(uint32_t *)(to + c * w.to[0] + r) = tile[u / WORDS * (WORDS + 1) + u % WORDS];
+    }
+}
+/* `from` and `to` of a transposition of bytes begin, and go on, where 8 and 4 of them can be moved. */
+bool turns_bytes(const walk &w, const void *to, const void *from) {
+    bool source = aligned(from, RUN) && w.from[1] % RUN == 0 && w.shape[0] % RUN == 0;
+    return w.dims == 2 && source && aligned(to, DEEP) && w.to[0] % DEEP == 0 && w.shape[1] % DEEP == 0;
+}
+
 int64_t size_of_walk(const walk *w) {
     int64_t n = 1;
     for (int d = 0; d < w->dims; d++) n *= w->shape[d];
@@ -149,6 +186,13 @@ void sc_cuda_copy(const sc_task *t, const sc_tensor *to, const sc_tensor *from) 
     }
     auto launch = [&](auto x) {
         typedef decltype(x) T;
+        if constexpr (sizeof(T) == 1) {
+            if (other >= 0 && turns_bytes(w, to->p, source)) {
+                int64_t tiles = ceil_div(w.shape[0], ACROSS) * ceil_div(w.shape[1], LINES);
+                SC_LAUNCH(t, turn_bytes, (unsigned)tiles, BLOCK, w, (uint8_t *)to->p, (const uint8_t *)source);
+                return;
+            }
+        }
         if constexpr (sizeof(T) < 16) { /* 16 bytes are no element: nothing is transposed */
             if (other >= 0) {
                 launch_tiles<T>(t, w, other, to->p, source);

@@ -1,9 +1,11 @@
 /* quantize: a tensor, or gelu or a gate of it, over a scale in 8 bits, as it lies, turned, or both, in one pass;
  * absmax: its largest magnitude; quantize_gates, absmax_gates: of both gradients of a gate; update_amax: the history
- * that scales come from. Relies on: fp8.cuh, magnitude.cuh. Relied on by: generated code (products in 8 bits).
+ * that scales come from. Relies on: fp8.cuh, magnitude.cuh, sc_amax.h. Relied on by: generated code (products in 8
+ * bits).
  *
  * A block takes 128 rows of 64 columns, a thread 4 rows of 8 columns: 4 bytes of each column are a word of shared
  * memory, from where columns are written in runs of 128 bytes. */
+#include "../sc_amax.h"
 #include "fp8.cuh"
 #include "magnitude.cuh"
 
@@ -216,19 +218,14 @@ template <class F> void with_values(int64_t epilogue, F f) {
         f(plain{});
 }
 
-/* One thread a site: its row is the largest of the rest, and then the latest steps first. */
+/* One thread a site. */
 __global__ void __launch_bounds__(BLOCK)
     update_amax(const float *all, int64_t ranks, int64_t n, float *history, int row, const float *coefficient) {
     int64_t site = (int64_t)blockIdx.x * BLOCK + threadIdx.x;
     if (site >= n || (coefficient && coefficient[1] != 0)) return;
-    float now = 0, most = 0, *h = history + site * row;
+    float now = 0;
     for (int64_t r = 0; r < ranks; r++) now = larger(now, all[r * n + site]);
-    if (!isfinite(now)) return;
-    for (int i = row - 1; i > 0; i--) {
-        h[i] = i == 1 ? now : h[i - 1];
-        most = larger(most, h[i]);
-    }
-    h[0] = most;
+    if (isfinite(now)) sc_amax_remember(history + site * row, row, now);
 }
 
 } // namespace

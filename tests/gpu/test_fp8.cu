@@ -1,7 +1,7 @@
 /* The kernels that find largest magnitudes and quantize to fp8, by tensors, with a history and by blocks, and products
- * of groups in fp8, against the same sums and roundings on the host. Relies on: trial.h, runtime/cuda/k_amax.cu,
- * k_quantize.cu, k_quantize_blocks.cu, k_grouped.cu, k_grouped_hopper_fp8.cu. Relied on by: make gpu-test. Arguments as
- * test_kernels.cu's. */
+ * of groups in fp8, against the same sums and roundings on the host.
+ * Relies on: trial.h, runtime/cuda/k_amax.cu, k_quantize.cu, k_quantize_blocks.cu, k_quantize_shard.cu, k_copy.cu,
+ * k_grouped.cu, k_grouped_hopper_fp8.cu. Relied on by: make gpu-test. Arguments as test_kernels.cu's. */
 #include "trial.h"
 
 /* ── magnitudes ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -227,7 +227,7 @@ static void history_trial(int64_t sites, int64_t ranks, bool skips) {
             want[s * ROW + i] = i == 1 ? now : want[s * ROW + i - 1];
             most = fmax(most, want[s * ROW + i]);
         }
-        want[s * ROW] = most;
+        want[s * ROW] = 2 * most;
     }
     trial t(
         text_of("update_amax of %lld sites, %lld ranks%s", (long long)sites, (long long)ranks, skips ? " skipped" : ""),
@@ -317,6 +317,72 @@ static void blocks_of_8() {
             blocks_trial(from, {144, 144}, square, false, true, 0, true);
             if (!quick) blocks_trial(from, {4096, 2048}, square, false, true, 0, false);
         }
+}
+
+/* ── units that are gathered in 8 bits ──────────────────────────────────────────────────────────────────────────────
+ */
+static double as(int dtype, double x) {
+    uint64_t bits = 0;
+    encode(dtype, &bits, x);
+    return decode(dtype, &bits);
+}
+
+/* A piece of a flat buffer of three matrices, the second of zeros; the last ends in another rank's piece. */
+static void shard_trial(int from, int of, int shard, int64_t slice) {
+    pool p;
+    const std::vector<int64_t> table = {0, 0, 4096, 3, 4352, 1024, 4, 5632, 20480, 5};
+    tensor &x = p.random(from, {slice}), &amax = p.empty(FP32, {4}), &y = p.empty(FP8_E4M3, {slice});
+    tensor &scales = p.empty(FP32, {4});
+    const float most[] = {2.7f, 0, 1.9f, 0};
+    fill(x, [&, i = shard * slice]() mutable { return i++ >= 4352 && i <= 4352 + 1024 ? 0 : normal(); });
+    fill(amax, [&, i = 0]() mutable { return most[i++]; });
+    numbers want(slice), by(4);
+    for (int k = 0; k < 4; k++) by[k] = most[k] == 0 ? 1 : (float)as(of, most[k]) / 448.0f;
+    for (int k = 0; k < 3; k++) {
+        float times = most[k] == 0 ? 1 : 448.0f / (float)as(of, most[k]);
+        for (int64_t i = table[1 + 3 * k]; i < table[1 + 3 * k] + table[2 + 3 * k]; i++)
+            if (i >= shard * slice && i < (shard + 1) * slice)
+                want[i - shard * slice] = as(FP8_E4M3, (float)as(of, x.x[i - shard * slice]) * times);
+    }
+    trial t(
+        text_of("quantize_shard %s as %s, shard %d of %lld", dtype_text(from), dtype_text(of), shard, (long long)slice),
+        sc_quantize_shard_args{.y = y.t,
+                               .scales = scales.t,
+                               .shard = x.t,
+                               .amax = amax.t,
+                               .table = table.data(),
+                               .ntable = (int64_t)table.size(),
+                               .of = of});
+    t.place[0].at = shard;
+    t.run();
+    t.expect("y", y, want, -1);
+    t.expect("scales", scales, by, -1);
+}
+
+/* rows x cols bytes, of lines `pitch` apart, as cols x rows. */
+static void turned_trial(int64_t rows, int64_t cols, int64_t pitch, int64_t shift) {
+    pool p;
+    tensor &x = p.empty(FP8_E4M3, {cols, rows}, {1, pitch}, shift), &y = p.empty(FP8_E4M3, {cols, rows});
+    fill(x, [&] { return floor(uniform() * 16); });
+    trial t(text_of("copy of %lld rows of %lld bytes, %lld apart, turned%s", (long long)rows, (long long)cols,
+                    (long long)pitch, shift ? text_of(", shifted by %lld", (long long)shift).c_str() : ""),
+            sc_copy_args{.y = y.t, .a = x.t});
+    t.run();
+    t.expect("y", y, x.x, -1);
+}
+
+static void gathers_of_8() {
+    if (!wanted("quantize_shard copy")) return;
+    for (int from : floats)
+        for (int of : floats)
+            for (int shard = 0; shard < 3; shard++) shard_trial(from, of, shard, 8704);
+    turned_trial(128, 64, 64, 0);
+    turned_trial(260, 200, 256, 0);
+    turned_trial(132, 72, 72, 8);
+    turned_trial(132, 72, 72, 1); /* byte by byte: its source, ... */
+    turned_trial(131, 72, 72, 0); /* ... its result, ... */
+    turned_trial(64, 70, 72, 0);  /* ... its lines */
+    if (!quick) turned_trial(4096, 2048, 2048, 0);
 }
 
 static void bits_of_8() {
@@ -483,5 +549,6 @@ int main(int argc, char **argv) {
     bits_of_8();
     blocks_of_8();
     products_of_groups();
+    gathers_of_8();
     return closing();
 }

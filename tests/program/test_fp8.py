@@ -111,8 +111,9 @@ def linear_agrees(precision, turned, recipe="tensor", sizes=(0.01,), grad="e5m2"
           records=records(b"".join(map(blob, each))))
     got = {k: list(floats(t)) for k, t in read_safetensors(grads).items()}
     narrow = (lambda v: [bf16(e) for e in v]) if precision == "bf16" else list
-    seen = max((max(map(abs, narrow(k))) for k in before), default=None) if recipe == "delayed" else None
-    a, b, g = quantized(narrow(x), E4M3), quantized(narrow(w), E4M3), quantized(narrow(c), E4M3 if grad == "e4m3" else E5M2, seen)
+    seen, seen_x = (2 * max(max(map(abs, narrow(k))) for k in at) if before and recipe == "delayed" else None for at in (before, [x]))
+    seen_x = seen_x if precision == "bf16" else None  # without a cast x is the parameter itself, which is taken as it is, as the weight is
+    a, b, g = quantized(narrow(x), E4M3, seen_x), quantized(narrow(w), E4M3), quantized(narrow(c), E4M3 if grad == "e4m3" else E5M2, seen)
     y = [s + bias_ for s, bias_ in zip(times(a, b, ROWS, IN, OUT, turn_b=not turned), narrow(bias) * ROWS)]
     want = {"x.grad": times(g, b, ROWS, OUT, IN, turn_b=turned),
             "linear.weight.grad": times(a, g, IN, ROWS, OUT, turn_a=True) if turned else times(g, a, OUT, ROWS, IN, turn_a=True),
@@ -213,7 +214,7 @@ def no_plan_changes_a_bit(**options):
     for what in dict(recompute="full"), dict(recompute="selective"), dict(offload="activations"), dict(offload="state", recompute="full"), dict(prefetch=0), dict(threads="1"):
         same_run(first, trained(**options, **what), str(what))
     two = trained(world=2, **options)
-    for what in dict(reshard="false"), dict(recompute="full", prefetch=2):
+    for what in dict(reshard="false"), dict(recompute="full", prefetch=2), dict(offload="state"):
         same_run(two, trained(world=2, **options, **what), "two ranks, %s" % what)
 
 
@@ -243,9 +244,9 @@ def test_a_history_is_resumed():
 
 def test_saved_activations_have_8_bits():
     """The backward reads a linear's input as a transpose in 8 bits, and the wide one is free after the forward: activations that the plan's forward
-    makes and its backward reads."""
-    def kept(matmul):
-        plan = planned("models/llama3.lua", 1, size="tiny", layers=2, dim=128, heads=2, kv_heads=2, ffn=512, vocab=256, batch=2, seq=256, precision="bf16", matmul=matmul)
+    makes and its backward reads. A rank that holds whole parameters keeps the transposes of its matrices besides, which it need not quantize again."""
+    def kept(matmul, world=2):
+        plan = planned("models/llama3.lua", world, size="tiny", layers=2, dim=128, heads=2, kv_heads=2, ffn=512, vocab=256, batch=2, seq=256, precision="bf16", matmul=matmul)
         events = next(p for p in plan["programs"] if p["name"] == "micro")["events"]
         turn = next(i for i, e in enumerate(events) if e["phase"] == "backward")
         made = {s for e in events[:turn] for s, _, _ in e["writes"]}
@@ -256,7 +257,26 @@ def test_saved_activations_have_8_bits():
     # Two norms' results and the gated product are in 8 bits instead of 16; of attention's output the 8 bits are kept besides.
     saved = 2 * tokens * (2 * dim + ffn - dim)
     check(abs(wide - narrow - saved) < 0.02 * saved, "%d B in bf16, %d in fp8: %d less, by hand %d" % (wide, narrow, wide - narrow, saved))
+    matrices, alone = 2 * (4 * dim * dim + 3 * dim * ffn), kept("plain", world=1) - kept("fp8", world=1)
+    check(abs(saved - alone - matrices) < 0.02 * saved, "on one rank %d B less, by hand %d" % (alone, saved - matrices))
     return "%.2f instead of %.2f MB" % (narrow / 1e6, wide / 1e6)
+
+
+def test_gathers_have_8_bits():
+    """Matrices travel in 8 bits and what else a unit has in bf16: the bytes of a step's gathers, counted by hand; with the optimizer's state on the
+    host all is bf16. Which of both it is changes no bit (no_plan_changes_a_bit)."""
+    sizes = dict(size="tiny", layers=2, dim=128, heads=2, kv_heads=2, ffn=512, vocab=256, batch=2, seq=64, precision="bf16")
+
+    def gathered(**more):
+        plan = planned("models/llama3.lua", 2, **sizes, **more)
+        events = next(p for p in plan["programs"] if p["name"] == "micro")["events"]
+        return sum(end - begin for e in events if e["op"] == "all_gather" and "layers" in e["module"] and e["phase"] != "optimizer" for _, begin, end in e["writes"])
+    matrices, norms = 4 * 128 * 128 + 3 * 128 * 512, 2 * 128
+    for recipe in "tensor", "delayed":
+        for what, want in (dict(matmul="plain"), 2), (dict(matmul="fp8", recipe=recipe), 1), (dict(matmul="fp8", recipe=recipe, offload="state"), 2):
+            by_hand = 2 * 2 * (want * matrices + 2 * norms)  # two layers, for the forward and for the backward
+            check(abs(gathered(**what) - by_hand) <= 2 * 2 * 2 * 256 * 2, "%s: %d B, by hand %d" % (what, gathered(**what), by_hand))
+    return "%d instead of %d B" % (gathered(matmul="fp8"), gathered(matmul="plain"))
 
 
 def test_not_finite():

@@ -145,8 +145,8 @@ def test_bytes():
 
     def squares(n, k):
         return 4 * -(-n // SIDE) * (-(-k // (4 * SIDE)) * 4)
-    want = {"forward": [(rows * dim, scales(rows, dim), rows * dim, scales(dim, rows)), (ffn * dim, squares(ffn, dim))],
-            "backward": [(rows * ffn, scales(rows, ffn), rows * ffn, scales(ffn, rows)), (ffn * dim, squares(dim, ffn))]}
+    want = {"forward": [(rows * dim, scales(rows, dim), rows * dim, scales(dim, rows)), (ffn * dim, squares(dim, ffn), ffn * dim, squares(ffn, dim))],
+            "backward": [(rows * ffn, scales(rows, ffn), rows * ffn, scales(ffn, rows))]}
     for phase, sizes in want.items():
         made = [tuple(size for _, _, size in e["writes"]) for e in events if e["op"] == "quantize_blocks" and e["phase"] == phase and e["module"] == "h.0.mlp.c_fc"]
         check(made == sizes, "%s of c_fc writes %s, by hand %s" % (phase, made, sizes))

@@ -66,8 +66,10 @@ def experts_agree(precision, transposed, recipe="tensor", sizes=(0.01,), grad="e
           records=records(b"".join(blob(c) + index for c in each)))
     got = {k: list(floats(t)) for k, t in read_safetensors(grads).items()}
     narrow = (lambda v: [bf16(e) for e in v]) if precision == "bf16" else list
-    seen = max((max(map(abs, narrow(c[:taken * OUT]))) for c in each[:-1]), default=None) if recipe == "delayed" else None
-    a, b = quantized(narrow(x[:taken * IN]), E4M3), quantized(narrow(w), E4M3)
+    rows, before = narrow(x[:taken * IN]), [narrow(c[:taken * OUT]) for c in each[:-1]]
+    seen, seen_x = (2 * max(max(map(abs, k)) for k in at) if before and recipe == "delayed" else None for at in (before, [rows]))
+    seen_x = seen_x if precision == "bf16" else None  # without a cast x is the parameter itself, which is taken as it is, as the matrices are
+    a, b = quantized(rows, E4M3, seen_x), quantized(narrow(w), E4M3)
     c = narrow(each[-1][:taken * OUT])
     g = quantized(c, E4M3 if grad == "e4m3" else E5M2, seen)
     y, want = [], {"x.grad": [], "experts.weight.grad": [], "experts.bias.grad": []}
@@ -130,6 +132,8 @@ def no_plan_changes_a_bit(**options):
     two = run(world=2, **options)
     for what in dict(recompute="full"), dict(policy=policy('{ match = "layers.*", fully_shard = { reshard_after_forward = false, prefetch = { forward = 0 } } }')):
         same_run(two, run(world=2, **options, **what), "two ranks, %s" % what)
+    wide = policy('{ match = "layers.*", fully_shard = { offload = { optimizer = true } } }')
+    same_run(two, run(world=2, **options, policy=wide), "two ranks, matrices gathered in bf16")
 
 
 def test_no_plan_changes_a_bit():
@@ -141,7 +145,7 @@ def test_no_plan_changes_a_bit_of_delayed_scales():
 
 
 def test_experts_on_ranks_of_their_own():
-    """Each rank scales the matrices that it has, and with a history all alike."""
+    """Each rank scales the matrices that it has."""
     for recipe in "tensor", "delayed":
         same_run(run(world=2, expert=2, recipe=recipe), run(world=2, expert=2, recipe=recipe, recompute="full"), recipe)
 

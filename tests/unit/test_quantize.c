@@ -56,10 +56,10 @@ Test(quantize, linears_of_the_unit_that_are_wide_enough) {
     cr_expect_eq(products(p, FORWARD, true), 3);
     cr_expect_eq(products(p, FORWARD, false), 2, "the narrow linear, and the head of another unit");
     cr_expect_eq(products(p, BACKWARD, true), 6);
-    cr_expect_eq(quantized(p, FORWARD, FP8_E4M3, true), 2, "the input of gate and up once, that of down");
-    cr_expect_eq(quantized(p, FORWARD, FP8_E4M3, false), 3, "weights");
+    cr_expect_eq(quantized(p, FORWARD, FP8_E4M3, true), 2 + 3,
+                 "the input of gate and up once, that of down; weights, which are kept for the backward");
     cr_expect_eq(quantized(p, BACKWARD, FP8_E5M2, true), 3, "gradients");
-    cr_expect_eq(quantized(p, BACKWARD, FP8_E4M3, false), 3, "weights once more");
+    cr_expect_eq(quantized(p, BACKWARD, FP8_E4M3, false), 0);
     for (int i = 0; i < p->ops.n; i++) {
         const Op *op = p->ops.at[i];
         if (op->kind != OP_matmul || !op->matmul.scale_a) continue;
@@ -86,17 +86,18 @@ Test(quantize, variants_name_both_dtypes_and_what_is_turned) {
     cr_expect_eq(costs(p, BACKWARD, "fp8_e5m2*fp8_e4m3>fp32 nt"), 3);
     cr_expect_eq(costs(p, BACKWARD, "fp8_e5m2*fp8_e4m3>bf16 nt") + costs(p, BACKWARD, "fp8_e5m2*fp8_e4m3>bf16 nt add"),
                  3);
-    cr_expect_eq(costs(p, FORWARD, "both"), 1);
+    cr_expect_eq(costs(p, FORWARD, "both"), 1 + 3);
     cr_expect_eq(costs(p, FORWARD, "both silu_mul"), 1);
     cr_expect_eq(costs(p, BACKWARD, "both"), 1, "a gate's gradients are another kernel's");
-    cr_expect_eq(costs(p, BACKWARD, "turn"), 3);
+    const char *offloaded = "matmul_dtype = 'fp8', reduce_dtype = 'fp32' }, offload = { params = true, optimizer = true";
+    cr_expect_eq(costs(program(lowered(text("", offloaded), 1), "micro"), BACKWARD, "turn"), 3, "fetched again");
     p = program(lowered(text("block.down.weight = nn.parameter { 128, 64 }\n"
                              "block.down.bias = nil\n"
                              "function block.down:forward(x) return nn.matmul(x, self.weight) end",
                              "matmul_dtype = 'fp8', reduce_dtype = 'fp32'"),
                         1),
                 "micro");
-    cr_expect_eq(costs(p, FORWARD, "turn"), 1);
+    cr_expect_eq(costs(p, FORWARD, "both"), 1 + 3, "the forward reads the transpose of down's");
     cr_expect_eq(costs(p, BACKWARD, "fp8_e4m3*fp8_e5m2>fp32 nt"), 1);
 }
 
@@ -113,17 +114,17 @@ Test(quantize, eval_turns_nothing) {
 
 Test(quantize, a_frozen_weight_has_no_turned_operands) {
     const Program *p = program(lowered(text("nn.freeze(block.down)", "matmul_dtype = 'fp8'"), 1), "micro");
-    cr_expect_eq(quantized(p, FORWARD, FP8_E4M3, true), 1);
+    cr_expect_eq(quantized(p, FORWARD, FP8_E4M3, true), 1 + 2);
     cr_expect_eq(quantized(p, BACKWARD, FP8_E5M2, true), 2);
     cr_expect_eq(products(p, BACKWARD, true), 5);
     p = program(lowered(text("nn.freeze(block.gate)", "matmul_dtype = 'fp8'"), 1), "micro");
-    cr_expect_eq(quantized(p, FORWARD, FP8_E4M3, true), 2, "up reads what gate does");
+    cr_expect_eq(quantized(p, FORWARD, FP8_E4M3, true), 2 + 2, "up reads what gate does");
     cr_expect_eq(quantized(p, BACKWARD, FP8_E5M2, true), 2);
 }
 
 Test(quantize, recomputed_blocks_keep_the_magnitudes_of_weights) {
     const char *again = "nn.checkpoint_wrapper(block)";
-    const Program *p = program(lowered(text(again, "matmul_dtype = 'fp8'"), 2), "micro");
+    const Program *p = program(lowered(text(again, "matmul_dtype = 'fp8'"), 1), "micro");
     int weights = 0;
     for (int i = 0; i < p->ops.n; i++) {
         const Op *op = p->ops.at[i];
@@ -143,21 +144,23 @@ Test(quantize, a_history_has_a_site_for_each_tensor) {
     const Graph *g = lowered(text("", DELAYED), 1);
     const Program *p = program(g, "micro");
     cr_assert_not_null(g->amax_history);
-    cr_expect_eq(g->amax_history->shape[0], 8, "two inputs, three weights, three gradients");
-    cr_expect_eq(g->amax_seen->numel, 8);
-    cr_expect_eq(count(p, OP_absmax, NULL), 0);
+    cr_expect_eq(g->amax_history->shape[0], 5, "two inputs, three gradients");
+    cr_expect_eq(g->amax_seen->numel, 5);
+    cr_expect_eq(count(p, OP_absmax, NULL), 3, "weights are taken as they are");
     cr_expect_eq(count(p, OP_update_amax, NULL), 1);
-    bool taken[8] = {false};
+    bool taken[5] = {false};
     for (int i = 0; i < p->ops.n; i++) {
         const Op *op = p->ops.at[i];
         if (op->kind != OP_quantize) continue;
+        bool weight = value_root(op->quantize.x)->state != NULL;
+        cr_assert_eq(op->quantize.seen == NULL, weight, "%s", op->id);
+        if (weight) continue;
         int64_t site = op->quantize.seen->offset;
         cr_expect_eq(value_root(op->quantize.seen), g->amax_seen->value);
         cr_expect_eq(value_root(op->quantize.amax), g->amax_history->value);
         cr_expect_eq(op->quantize.amax->offset, site * 17, "the first of the site's row");
-        cr_assert(site >= 0 && site < 8);
-        bool again = op->phase == BACKWARD && op->quantize.y->dtype == FP8_E4M3;
-        cr_expect(taken[site] == again, "%s: a weight's site is read twice, others once", op->id);
+        cr_assert(site >= 0 && site < 5);
+        cr_expect(!taken[site], "%s: a site is read once", op->id);
         taken[site] = true;
     }
 }
@@ -194,7 +197,7 @@ Test(quantize, a_gate_that_something_else_reads_is_stored) {
                         "function down:forward(x) return self.linear(x) + x:sum(-1, true) end\n"
                         "block.down = down\n";
     const Program *p = program(lowered(text(twice, DELAYED), 1), "micro");
-    cr_expect_eq(quantized(p, FORWARD, FP8_E4M3, true), 2);
+    cr_expect_eq(quantized(p, FORWARD, FP8_E4M3, true), 2 + 3);
     for (int i = 0; i < p->ops.n; i++)
         if (p->ops.at[i]->kind == OP_quantize) cr_expect_eq(p->ops.at[i]->quantize.f, 0);
 }
@@ -207,6 +210,87 @@ Test(quantize, gradients_of_turned_weights_are_not_copied) {
     cr_expect_eq(products(p, BACKWARD, true), 6);
     const Program *straight = program(lowered(text("", "matmul_dtype = 'fp8'"), 1), "micro");
     cr_expect_eq(count(p, OP_copy, NULL), count(straight, OP_copy, NULL));
+}
+
+/* ── units that are gathered in 8 bits ───────────────────────────────────────────────────────────────────────────── */
+static const Unit *unit_named(const Graph *g, const char *name) {
+    for (int i = 0; i < g->units.n; i++)
+        if (!strcmp(g->units.at[i]->name, name)) return g->units.at[i];
+    return NULL;
+}
+
+static int gathers(const Program *p, const Unit *u, Dtype d) {
+    int n = 0;
+    for (int i = 0; i < p->ops.n; i++) {
+        const Op *op = p->ops.at[i];
+        n += op->kind == OP_all_gather && op->unit == u && op->purpose == TO_UNSHARD && op_result(op)->dtype == d;
+    }
+    return n;
+}
+
+Test(quantize, weights_travel_in_8_bits) {
+    for (int recipe = 0; recipe < 2; recipe++) {
+        const Graph *g = lowered(text("", recipe ? DELAYED : "matmul_dtype = 'fp8'"), 2);
+        const Program *p = program(g, "micro");
+        const Unit *part = unit_named(g, "block fp8"), *rest = unit_named(g, "block");
+        cr_assert(part && rest && rest->next == part);
+        cr_expect_eq(part->params.n, 3, "gate, up, down");
+        cr_expect_eq(rest->params.n, 3, "a bias, and the narrow linear");
+        cr_expect_eq(part->wire, FP8_E4M3);
+        cr_expect_eq(rest->wire, BF16);
+        cr_expect_eq(part->wire_shard->numel, 3 * 64 * 128 / 2);
+        cr_expect_eq(part->wire_shard->dtype, FP8_E4M3);
+        cr_expect_eq(part->scales[0]->numel, 4, "of three matrices, in fours");
+        cr_expect_eq(gathers(p, part, FP8_E4M3), 2, "for the forward, and for the backward");
+        cr_expect_eq(gathers(p, rest, BF16), 2);
+        cr_expect_eq(count(p, OP_quantize_shard, part), 1, "once a step");
+        cr_expect_eq(count(program(g, "start"), OP_quantize_shard, part), 1);
+        int turned = 0;
+        for (int i = 0; i < p->ops.n; i++) {
+            const Op *op = p->ops.at[i];
+            turned += op->kind == OP_copy && op->copy.y->dtype == FP8_E4M3 && op->phase == BACKWARD;
+            bool looks = op->kind == OP_quantize || op->kind == OP_absmax;
+            cr_expect(!looks || !value_root(op_operand(op))->param, "%s reads a parameter", op->id);
+            if (op->kind != OP_matmul || !op->matmul.scale_b || op->phase != FORWARD) continue;
+            cr_expect_eq(value_root(op->matmul.scale_b)->state, part->scales[0], "%s", op->id);
+        }
+        cr_expect_eq(turned, 3, "for the backward");
+        cr_expect_eq(gathers(program(g, "eval"), part, FP8_E4M3), 1);
+    }
+}
+
+Test(quantize, what_something_else_reads_travels_wide) {
+    const char *tied = "m.head.weight = block.up.weight\n"
+                       "m.head.bias = false\n"
+                       "function m:forward(t) return self.head(self.block(self.embed(t))) end\n";
+    const Graph *g = lowered(text(tied, "matmul_dtype = 'fp8'"), 2);
+    const Unit *part = unit_named(g, "block fp8");
+    cr_assert_not_null(part);
+    cr_expect_eq(part->params.n, 2, "gate, down");
+}
+
+Test(quantize, a_unit_of_one_matrix_has_one_part) {
+    const char *alone = "nn.fully_shard(block.gate, { mp_policy = { param_dtype = 'bf16', matmul_dtype = 'fp8' } })";
+    const Graph *g = lowered(text(alone, "matmul_dtype = 'fp8'"), 2);
+    const Unit *u = unit_named(g, "block.gate");
+    cr_assert_not_null(u);
+    cr_expect_null(u->next);
+    cr_expect_eq(u->wire, FP8_E4M3);
+}
+
+/* The parts are those of every memory policy, since they are an order of sums; the wire is not. */
+Test(quantize, state_on_the_host_travels_wide_in_the_same_parts) {
+    const char *offloads = "matmul_dtype = 'fp8' }, offload = { optimizer = true";
+    const Graph *g = lowered(text("", offloads), 2);
+    const Unit *part = unit_named(g, "block fp8");
+    cr_assert_not_null(part);
+    cr_expect_eq(part->wire, BF16);
+    cr_expect_eq(gathers(program(g, "micro"), part, BF16), 2);
+}
+
+Test(quantize, one_rank_and_blocks_have_no_such_part) {
+    cr_expect_null(unit_named(lowered(text("", "matmul_dtype = 'fp8'"), 1), "block fp8"));
+    cr_expect_null(unit_named(lowered(text("", "matmul_dtype = 'fp8', recipe = 'block'"), 2), "block fp8"));
 }
 
 Test(quantize, a_plan_of_it_is_sound) {

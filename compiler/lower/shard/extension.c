@@ -98,25 +98,12 @@ static void make_table(Gather *w, bool frozen) {
     w->ntable = t.n;
 }
 
-/* The largest magnitude over all ranks: every rank's, gathered, and the largest of those. Slots in fours, so that
- * pieces stay aligned. */
-static Value *largest(const Gather *w, Value *shard) {
-    Graph *g = w->c->g;
-    int64_t slots = round_up(w->nparams, 4), shape[2] = {w->u->shard->size, slots}, stride[2] = {slots, 1};
-    Op *own = gather_op(w, OP_amax, "amax_", &(OpParts){.amax = {.shard = shard, .axis = w->u->shard->id}});
-    Value *all = gather(w, shard_add_out(g, own, FP32, slots), ".amax");
-    if (w->u->shard->size == 1) return all;
-    Op *max = UNIT_OP(g, max, w->u, arena_printf(g->arena, "max_%s", w->id), w->phase, TO_UNSHARD,
-                      .x = value_new_view(g, all, 2, shape, stride, 0), .over = 1 << 0);
-    edit_before(w->c->edit, w->pos, max);
-    return shard_add_out(g, max, FP32, slots);
-}
-
 Value *shard_gather_extended(Making *c, Unit *u, Value *shard, bool frozen, const char *id, Phase phase, State *into,
                              int pos) {
     Gather w = {c, u, u->policy->all_gather, id, phase, pos, value_numel(shard), NULL, 0, 0};
     make_table(&w, frozen);
-    Value *amax = w.x->amax ? largest(&w, shard) : NULL;
+    Beside at = {u, id, w.x->src, phase, TO_UNSHARD, TO_UNSHARD, pos, w.table, w.ntable};
+    Value *amax = w.x->amax ? shard_largest(c, &at, shard, w.nparams) : NULL;
     OpParts before = {.pre_all_gather = {.shard = shard, .amax = amax, .axis = u->shard->id}};
     OpParts after = {.post_all_gather = {.amax = amax, .axis = u->shard->id}};
     Op *pre = foreign_op(&w, OP_pre_all_gather, "pre_", &before);

@@ -103,15 +103,20 @@ static void note_use(Making *c, Unit *u, const Op *op, int pos) {
 
 /* The sharded parameter whose bytes v is, or NULL. */
 static const Param *param_read(const Value *v) {
-    const Param *p = v ? value_root(v)->param : NULL;
-    return p && !p->is_buffer ? p : NULL;
+    const Param *narrow = shard_narrow_read(v), *p = v ? value_root(v)->param : NULL;
+    return narrow ? narrow : p && !p->is_buffer ? p : NULL;
+}
+
+/* Its users are mapped straight to the gathered buffer. */
+static bool is_gathered(const Op *op) {
+    return op_is(op, T_VIEW) || shard_narrow_known(op);
 }
 
 void shard_use_params(Making *c) {
     for (int i = 0; i < c->g->units.n; i++) c->uses[i].last_forward = -1;
     for (int i = 0; i < c->p->ops.n; i++) {
         const Op *op = c->p->ops.at[i];
-        for (int k = 0; k < op->nin && op->phase == FORWARD && !op_is(op, T_VIEW); k++) {
+        for (int k = 0; k < op->nin && op->phase == FORWARD && !is_gathered(op); k++) {
             const Param *p = param_read(op->in[k]);
             if (p) c->uses[p->unit->id].last_forward = i;
         }
@@ -119,15 +124,21 @@ void shard_use_params(Making *c) {
     for (int i = 0; i < c->p->ops.n; i++) {
         Op *op = c->p->ops.at[i];
         for (int k = 0; k < op->nin; k++) {
-            Value *v = op->in[k];
+            Value *v = op->in[k] = shard_narrow_scale(c->g, op->in[k]);
             const Param *p = param_read(v);
             if (!p) continue;
-            if (op_is(op, T_VIEW)) { /* its users are mapped straight to the gathered buffer */
+            if (is_gathered(op)) {
                 edit_remove(c->edit, i);
                 break;
             }
             note_use(c, p->unit, op, i);
             Value *full = gathered(c, p, op, i);
+            Op *turned = shard_narrow_turned(c->g, op, full);
+            if (turned) {
+                edit_remove(c->edit, i);
+                edit_before(c->edit, i, turned);
+                break;
+            }
             edit_replace_operand(op, v,
                                  value_new_view(c->g, full, v->dims, v->shape, v->stride, p->flat_offset + v->offset));
         }

@@ -47,41 +47,54 @@ void shard_init_program(Graph *g) {
     push(&g->programs, g->arena, p);
 }
 
+/* ── programs that begin empty ───────────────────────────────────────────────────────────────────────────────────── */
+static Making begin(Graph *g, const char *name) {
+    Program *p = NEW(g->arena, Program);
+    p->name = name;
+    return (Making){.g = g, .p = p, .edit = edit_begin(g, p)};
+}
+
+static void store(Making *c, Unit *u, const State *from, const State *to, const char *what) {
+    const char *id = arena_printf(c->g->arena, "%s%d", what, u->id);
+    edit_before(c->edit, 0, shard_store_op(c->g, from->value, to->value, id, INIT, TO_INITIALIZE, false, 0, u));
+}
+
+/* The wire shard, as the master is. */
+static void follow(Making *c, Unit *u, bool frozen, const char *what) {
+    const State *from = frozen ? u->frozen : u->master, *wire = frozen ? u->frozen_wire : u->wire_shard;
+    if (wire == from) return;
+    if (shard_travels_narrow(u))
+        shard_quantize(c, u, frozen, INIT, 0);
+    else
+        store(c, u, from, wire, what);
+}
+
 /* What training needs beyond what a checkpoint holds: the wire shards. */
 void shard_start_program(Graph *g) {
-    Program *p = NEW(g->arena, Program);
-    p->name = "start";
+    Making c = begin(g, "start");
     for (int i = 0; i < g->units.n; i++) {
-        Unit *u = g->units.at[i];
-        const char *trained = arena_printf(g->arena, "w%d", i), *frozen = arena_printf(g->arena, "wz%d", i);
-        if (u->wire_shard != u->master)
-            push(&p->ops, g->arena,
-                 shard_store_op(g, u->master->value, u->wire_shard->value, trained, INIT, TO_INITIALIZE, false, 0, u));
-        if (u->frozen_wire != u->frozen)
-            push(&p->ops, g->arena,
-                 shard_store_op(g, u->frozen->value, u->frozen_wire->value, frozen, INIT, TO_INITIALIZE, false, 0, u));
+        follow(&c, g->units.at[i], false, "w");
+        follow(&c, g->units.at[i], true, "wz");
     }
-    push(&g->programs, g->arena, p);
+    edit_commit(c.edit);
+    push(&g->programs, g->arena, c.p);
 }
 
 /* Weights and their average change places; what gathers read follows. Twice is as it was, since both are fp32. */
 void shard_swap_program(Graph *g) {
-    Program *p = NEW(g->arena, Program);
-    p->name = "swap";
+    Making c = begin(g, "swap");
     for (int i = 0; i < g->units.n; i++) {
         Unit *u = g->units.at[i];
         if (!u->average) continue;
-        const char *kept = arena_printf(g->arena, "sk%d", i), *in = arena_printf(g->arena, "sa%d", i),
-                   *out = arena_printf(g->arena, "sm%d", i), *wire = arena_printf(g->arena, "sw%d", i);
-        Op *copy = UNIT_OP(g, copy, u, kept, INIT, TO_INITIALIZE, .a = u->master->value);
+        Op *copy = UNIT_OP(g, copy, u, arena_printf(g->arena, "sk%d", i), INIT, TO_INITIALIZE, .a = u->master->value);
         Value *weights = shard_add_out(g, copy, u->dtype, u->master->numel);
-        push(&p->ops, g->arena, copy);
-        push(&p->ops, g->arena,
-             shard_store_op(g, u->average->value, u->master->value, in, INIT, TO_INITIALIZE, false, 0, u));
-        push(&p->ops, g->arena, shard_store_op(g, weights, u->average->value, out, INIT, TO_INITIALIZE, false, 0, u));
-        if (u->wire_shard != u->master)
-            push(&p->ops, g->arena,
-                 shard_store_op(g, u->master->value, u->wire_shard->value, wire, INIT, TO_INITIALIZE, false, 0, u));
+        edit_before(c.edit, 0, copy);
+        store(&c, u, u->average, u->master, "sa");
+        edit_before(c.edit, 0,
+                    shard_store_op(g, weights, u->average->value, arena_printf(g->arena, "sm%d", i), INIT,
+                                   TO_INITIALIZE, false, 0, u));
+        follow(&c, u, false, "sw");
     }
-    if (p->ops.n) push(&g->programs, g->arena, p);
+    edit_commit(c.edit);
+    if (c.p->ops.n) push(&g->programs, g->arena, c.p);
 }

@@ -81,6 +81,21 @@ void shard_assemble(Making *c, Unit *u, const char *id, Phase phase, Purpose pur
 Op *shard_store_op(Graph *g, Value *from, Value *to, const char *id, Phase phase, Purpose purpose, bool add, int64_t at,
                    Unit *u);
 
+/* What stands beside a collective over a unit's pieces: ids are those of what it is made for, behind a word. */
+typedef struct {
+    Unit *unit;
+    const char *id;
+    Source src;
+    Phase phase;
+    Purpose kernel, collective;
+    int pos;
+    const int64_t *table; /* of amax: ops.def */
+    int ntable;
+} Beside;
+
+/* The largest magnitudes of n parameters whose pieces lie in `shard`, over all ranks: fp32 [n, rounded up]. */
+Value *shard_largest(Making *c, const Beside *at, Value *shard, int n);
+
 /* ── layout.c ──────────────────────────────────────────────────────────────────────────────────────────────── */
 void shard_lay_out(Graph *g, Unit *u); /* the unit's flat buffers */
 void shard_make_states(Graph *g);
@@ -92,6 +107,16 @@ void shard_use_params(Making *c);                     /* gathers; operands becom
 void shard_place_gradients(Making *c, Value **grads); /* into the units' flat buffers; grads: by Param.id */
 void shard_reduce_gradients(Making *c, Value **grads);
 Value *shard_optimizer(Making *c); /* returns the coefficient that clips */
+
+/* ── narrow.c ──────────────────────────────────────────────────────────────────────────────────────────────── */
+bool shard_travels_narrow(const Unit *u);              /* its gathers have 8 bits */
+int shard_narrow_matrices(const Unit *u, bool frozen); /* of so many scales */
+/* The unit's wire and scales, of the master as it is at `pos`. */
+void shard_quantize(Making *c, Unit *u, bool frozen, Phase phase, int pos);
+const Param *shard_narrow_read(const Value *v);               /* whose bytes, as they are gathered, v is; or NULL */
+bool shard_narrow_known(const Op *op);                        /* op makes what wires and scales are: it is not needed */
+Value *shard_narrow_scale(Graph *g, Value *v);                /* what v is as an operand: a scale, or v */
+Op *shard_narrow_turned(Graph *g, const Op *op, Value *full); /* instead of op, which turns a parameter; or NULL */
 
 /* ── assign.c ──────────────────────────────────────────────────────────────────────────────────────────────── */
 void shard_begin_assigns(Graph *g, Program *p, bool first); /* in the first program of a step: over what was kept */

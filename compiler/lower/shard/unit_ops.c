@@ -62,6 +62,29 @@ Op *shard_fused_one(Making *c, Op *member, Dtype d) {
     return op;
 }
 
+/* Every rank's, gathered, and the largest of those. Slots in fours, so that pieces stay aligned. */
+Value *shard_largest(Making *c, const Beside *at, Value *shard, int n) {
+    Graph *g = c->g;
+    Unit *u = at->unit;
+    int64_t slots = round_up(n, 4), shape[2] = {u->shard->size, slots}, stride[2] = {slots, 1};
+    Op *own = UNIT_OP(g, amax, u, arena_printf(g->arena, "amax_%s", at->id), at->phase, at->kernel, .shard = shard,
+                      .axis = u->shard->id);
+    own->src = at->src;
+    own->table = at->table;
+    own->ntable = at->ntable;
+    edit_before(c->edit, at->pos, own);
+    Value *all = shard_add_out(g, own, FP32, slots);
+    if (u->shard->size == 1) return all;
+    Op *gather = shard_collective(g, OP_all_gather, u, arena_printf(g->arena, "%s.amax", at->id), at->phase,
+                                  at->collective, u->shard, all);
+    edit_before(c->edit, at->pos, gather);
+    all = shard_add_out(g, gather, FP32, slots * u->shard->size);
+    Op *max = UNIT_OP(g, max, u, arena_printf(g->arena, "max_%s", at->id), at->phase, at->kernel,
+                      .x = value_new_view(g, all, 2, shape, stride, 0), .over = 1 << 0);
+    edit_before(c->edit, at->pos, max);
+    return shard_add_out(g, max, FP32, slots);
+}
+
 Op *shard_store_op(Graph *g, Value *from, Value *to, const char *id, Phase phase, Purpose purpose, bool add, int64_t at,
                    Unit *u) {
     return UNIT_OP(g, store, u, id, phase, purpose, .value = from, .state = to, .add = add, .at = at);

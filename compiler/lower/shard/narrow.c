@@ -1,0 +1,107 @@
+/* shard's wires in 8 bits: a rank's piece of the matrices that products in 8 bits alone read is quantized when the
+ * master has changed, by scales of whole matrices, and is what gathers read. Relies on: lower/narrow.c (Unit.narrow),
+ * shard.h. Relied on by: layout.c, init.c, optimizer.c; gather.c, which gives products what was gathered. */
+#include "../../ir/policy.h"
+#include "shard.h"
+
+bool shard_travels_narrow(const Unit *u) {
+    return u->narrow && u->wire == FP8_E4M3;
+}
+
+/* Joined parameters are one matrix, of one scale. */
+static bool first_of_matrix(const Param *p, bool frozen) {
+    return shard_trainable(p) != frozen && (!p->fused || p->fused->part[0] == p);
+}
+
+int shard_narrow_matrices(const Unit *u, bool frozen) {
+    int n = 0;
+    for (int i = 0; i < u->params.n; i++) n += first_of_matrix(u->params.at[i], frozen);
+    return n;
+}
+
+/* Where a matrix has its scale. */
+static int slot_of(const Param *p) {
+    int slot = 0;
+    for (int i = 0; p->unit->params.at[i] != p; i++)
+        slot += first_of_matrix(p->unit->params.at[i], !shard_trainable(p));
+    return slot;
+}
+
+/* As ops.def has it of amax: no wires, then a row a matrix. */
+static const int64_t *table_of(Graph *g, const Unit *u, bool frozen, int *n) {
+    VEC(int64_t) t = {0};
+    push(&t, g->arena, 0);
+    for (int i = 0; i < u->params.n; i++) {
+        const Param *p = u->params.at[i];
+        if (!first_of_matrix(p, frozen)) continue;
+        push(&t, g->arena, p->flat_offset);
+        push(&t, g->arena, value_numel(p->fused ? p->fused->value : p->value));
+        push(&t, g->arena, p->id);
+    }
+    *n = t.n;
+    return t.at;
+}
+
+void shard_quantize(Making *c, Unit *u, bool frozen, Phase phase, int pos) {
+    Graph *g = c->g;
+    State *from = frozen ? u->frozen : u->master, *wire = frozen ? u->frozen_wire : u->wire_shard;
+    const char *id = arena_printf(g->arena, "w%s%d", frozen ? "z" : "", u->id);
+    bool update = phase == OPTIMIZER;
+    Beside at = {.unit = u,
+                 .id = id,
+                 .src = u->policy->src,
+                 .phase = phase,
+                 .kernel = update ? TO_UPDATE : TO_INITIALIZE,
+                 .collective = TO_EXCHANGE_UPDATE,
+                 .pos = pos};
+    at.table = table_of(g, u, frozen, &at.ntable);
+    Value *amax = shard_largest(c, &at, from->value, shard_narrow_matrices(u, frozen));
+    Op *op = UNIT_OP(g, quantize_shard, u, id, phase, at.kernel, .shard = from->value, .amax = amax,
+                     .axis = u->shard->id, .of = u->computes);
+    op->table = at.table;
+    op->ntable = at.ntable;
+    shard_out_into(g, op, wire);
+    shard_out_into(g, op, u->scales[frozen]);
+    edit_before(c->edit, pos, op);
+}
+
+/* ── what a program reads of them ────────────────────────────────────────────────────────────────────────────────── */
+static const Param *made_of(const Op *op, const Value *x) {
+    const Param *p = x ? value_root(x)->param : NULL;
+    bool quantizes = op->kind == OP_quantize || op->kind == OP_absmax;
+    return quantizes && p && !p->is_buffer && shard_travels_narrow(p->unit) ? p : NULL;
+}
+
+const Param *shard_narrow_read(const Value *v) {
+    const Op *op = v && !v->base ? v->def : NULL;
+    return op && op->kind == OP_quantize && !op->quantize.turn && v == op->quantize.y ? made_of(op, op->quantize.x)
+                                                                                      : NULL;
+}
+
+bool shard_narrow_known(const Op *op) {
+    return op->kind == OP_absmax ? made_of(op, op->absmax.x) != NULL
+                                 : op->kind == OP_quantize && !op->quantize.turn && made_of(op, op->quantize.x);
+}
+
+Value *shard_narrow_scale(Graph *g, Value *v) {
+    const Op *op = v ? v->def : NULL;
+    const Param *p = op && op->kind == OP_quantize && v == op->quantize.scale ? made_of(op, op->quantize.x) : NULL;
+    if (!p) return v;
+    State *scales = p->unit->scales[!shard_trainable(p)];
+    return value_new_view(g, scales->value, 0, NULL, NULL, slot_of(p));
+}
+
+Op *shard_narrow_turned(Graph *g, const Op *op, Value *full) {
+    const Param *p = op->kind == OP_quantize && op->quantize.turn ? made_of(op, op->quantize.x) : NULL;
+    if (!p) return NULL;
+    Value *y = op->quantize.y;
+    int64_t across[] = {1, y->shape[0]};
+    Op *turn = op_new_like(g, op);
+    turn->kind = OP_copy;
+    memset(&turn->parts, 0, sizeof turn->parts);
+    turn->copy.a = value_new_view(g, full, 2, y->shape, across, p->flat_offset);
+    turn->copy.y = y;
+    turn->nin = turn->nout = 1;
+    y->def = turn;
+    return turn;
+}

@@ -1,0 +1,43 @@
+/* quantize_shard: this rank's piece of a unit's matrices in 8 bits, and the scales of all of them.
+ * Relies on: kernel.h.
+ * Relied on by: generated code (units whose gathers have 8 bits). */
+#include "kernel.h"
+
+enum { MOST = 448 }; /* the largest number of fp8_e4m3 */
+
+/* x as the dtype has it. */
+static float rounded(float x, sc_dtype d) {
+    sc_tensor one = {.p = &(uint64_t){0}, .dtype = d, .dims = 1, .shape = {1}, .stride = {1}};
+    sc_set(&one, 0, (double)x);
+    return (float)sc_get(&one, 0);
+}
+
+static void put(const sc_tensor *y, const sc_tensor *x, int64_t at, int64_t n, sc_dtype of, float by) {
+    real a[SC_CHUNK], b[SC_CHUNK];
+    uint32_t wide[SC_CHUNK];
+    sc_tensor between = {.p = wide, .dtype = of, .dims = 1, .shape = {SC_CHUNK}, .stride = {1}};
+    for (int64_t i = 0; i < n; i += SC_CHUNK) {
+        int64_t m = sc_min(SC_CHUNK, n - i);
+        sc_load(a, x, at + i, 1, m);
+        sc_store(&between, 0, 1, m, a);
+        sc_load(b, &between, 0, 1, m);
+        SC_ELEMENTWISE
+        for (int64_t j = 0; j < m; j++) b[j] = (real)((float)b[j] * by);
+        sc_store(y, at + i, 1, m, b);
+    }
+}
+
+SC_KERNEL(quantize_shard) {
+    const int64_t *row = k->table + 1 + 2 * k->table[0], n = (k->ntable - 1 - 2 * k->table[0]) / 3;
+    int64_t slice = sc_numel(&k->shard), first = task->coord[k->axis].at * slice;
+    sc_range mine = sc_share(task, slice, 1);
+    memset((uint8_t *)k->y.p + mine.begin, 0, (size_t)(mine.end - mine.begin));
+    for (int64_t i = 0; i < sc_numel(&k->scales); i++) {
+        float amax = i < n ? rounded((float)sc_get(&k->amax, i), (sc_dtype)k->of) : 0;
+        if (!task->part) sc_set(&k->scales, i, amax == 0 ? 1 : (double)(amax / MOST));
+        if (i >= n) continue;
+        int64_t begin = sc_max(row[3 * i] - first, mine.begin);
+        int64_t end = sc_min(row[3 * i] + row[3 * i + 1] - first, mine.end);
+        if (begin < end) put(&k->y, &k->shard, begin, end - begin, (sc_dtype)k->of, amax == 0 ? 1 : MOST / amax);
+    }
+}

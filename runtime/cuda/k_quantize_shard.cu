@@ -1,0 +1,61 @@
+/* quantize_shard: this rank's piece of a unit's matrices in 8 bits, and the scales of all of them.
+ * Relies on: fp8.cuh.
+ * Relied on by: generated code (units whose gathers have 8 bits). */
+#include "fp8.cuh"
+
+namespace {
+
+enum { MOST = 448 }; /* the largest number of fp8_e4m3 */
+
+/* x as E has it. */
+template <class E> SC_DEVICE float rounded(float x) {
+    return E::get(E::put(x));
+}
+
+/* A run of 8 elements a thread; n is a multiple of it. */
+template <class FROM, class OF>
+__global__ void __launch_bounds__(BLOCK) quantize_shard(const void *x, int64_t n, const float *amax, uint8_t *y) {
+    int64_t at = ((int64_t)blockIdx.x * BLOCK + threadIdx.x) * RUN;
+    if (at >= n) return;
+    eight<FROM, wide<FROM>> in;
+    in.load((const typename FROM::type *)x + at, RUN);
+    float most = rounded<OF>(*amax), by = most == 0 ? 1 : MOST / most, v[RUN];
+#pragma unroll
+    for (int j = 0; j < RUN; j++) v[j] = rounded<OF>(in.get(j)) * by;
+    *(uint2 *)(y + at) = make_uint2(two_fp8(false, v[0], v[1]) | two_fp8(false, v[2], v[3]) << 16,
+                                    two_fp8(false, v[4], v[5]) | two_fp8(false, v[6], v[7]) << 16);
+}
+
+template <class OF> __global__ void scales_of(const float *amax, int64_t n, float *scales, int64_t all) {
+    int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x;
+    float most = i < n ? rounded<OF>(amax[i]) : 0;
+    if (i < all) scales[i] = most == 0 ? 1 : most / MOST;
+}
+
+} // namespace
+
+/* Parameters, pieces and the sizes of both are multiples of 256 elements. */
+SC_KERNEL(quantize_shard) {
+    const int64_t *row = k->table + 1 + 2 * k->table[0], n = (k->ntable - 1 - 2 * k->table[0]) / 3;
+    int64_t slice = sc_numel(&k->shard), first = task->coord[k->axis].at * slice, all = sc_numel(&k->scales), done = 0;
+    const float *amax = (const float *)k->amax.p;
+    with_float(task, (int)k->of, [&](auto of) {
+        SC_LAUNCH(task, scales_of<decltype(of)>, blocks_for(all, BLOCK), BLOCK, amax, n, (float *)k->scales.p, all);
+        with_float(task, k->shard.dtype, [&](auto from) {
+            for (int64_t i = 0; i < n; i++) {
+                int64_t begin = row[3 * i] - first, end = begin + row[3 * i + 1];
+                begin = begin > 0 ? begin : 0;
+                end = end < slice ? end : slice;
+                if (begin >= end) continue;
+                uint8_t *y = (uint8_t *)k->y.p + begin;
+                if (done < begin) /* between parameters */
+                    SC_CUDA(cudaMemsetAsync((uint8_t *)k->y.p + done, 0, (size_t)(begin - done), SC_STREAM(task)));
+                SC_LAUNCH(task, (quantize_shard<decltype(from), decltype(of)>), blocks_for(end - begin, BLOCK * RUN),
+                          BLOCK, (const char *)k->shard.p + begin * size_of(k->shard.dtype), end - begin, amax + i, y);
+                done = end;
+            }
+        });
+    });
+    if (done < slice)
+        SC_CUDA(cudaMemsetAsync((uint8_t *)k->y.p + done, 0, (size_t)(slice - done), SC_STREAM(task)));
+}
