@@ -28,6 +28,7 @@ static void flag_wide(const Op *op, const Value *v, bool *wide) {
     /* whole: rows that counts leave out have no part in the scale */
     bool quantized = (op->kind == OP_quantize && !op->quantize.counts) ||
                      (op->kind == OP_absmax && !op->absmax.f && !op->absmax.counts);
+    if (op_is(op, T_VIEW) && op->nout == 1) return; /* who reads the view reads the parameter */
     if (!p || p->is_buffer || (quantized && v->base == NULL && v == whole(p))) return;
     for (int k = 0; k < (p->fused ? p->fused->n : 1); k++) wide[p->fused ? p->fused->part[k]->id : p->id] = true;
 }

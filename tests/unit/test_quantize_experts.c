@@ -125,6 +125,15 @@ Test(quantize_experts, a_history_has_a_site_for_each_tensor) {
     cr_expect_eq(g->amax_history->shape[0], 4, "two inputs and two gradients");
 }
 
+Test(quantize_experts, matrices_are_gathered_in_8_bits) {
+    static char all[4096];
+    snprintf(all, sizeof all, MODEL, "", "", "matmul_expert_dtype = 'fp8'");
+    const Graph *g = lowered(all, 2);
+    cr_expect_eq(param(g, "block.moe.experts.gate_up_proj")->unit->wire, FP8_E4M3);
+    cr_expect_eq(param(g, "block.moe.experts.down_proj")->unit->wire, FP8_E4M3);
+    cr_expect_neq(param(g, "block.moe.gate.weight")->unit->wire, FP8_E4M3, "the router's");
+}
+
 Test(quantize_experts, costs_name_both_dtypes) {
     const Program *p = micro("", "", "matmul_dtype = 'fp8'");
     int n[3] = {0};
