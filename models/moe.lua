@@ -13,10 +13,11 @@ local o = nn.options {
   balance = 0.01,                                          -- of the loss that spreads tokens evenly
   balance_rate = 0.0,                                      -- what corrections change by a step, which spread them without a loss; 0: none
   z_loss = 0.0,                                            -- of the loss that keeps routers' logits small
-  batch = 8, seq = 128, lr = 3e-4, clip = 1.0, moments = nn.choice("fp32", "bf16", "int8"),
+  batch = 8, seq = 128, accumulate = 1, lr = 3e-4, clip = 1.0, moments = nn.choice("fp32", "bf16", "int8"),
   precision = nn.choice("fp32", "bf16", "fp16"), recompute = nn.choice("none", "experts", "full"),
   gradients = nn.choice("fp32", "bf16"),                    -- what they are made in; sums are in fp32
-  matmul = nn.choice("plain", "fp8"), matmul_wide = 0,     -- fp8: linears of blocks, not experts, but of so many at either end
+  matmul = nn.choice("plain", "fp8"), matmul_wide = 0,     -- fp8: linears and experts of blocks, but of so many at either end
+  experts_matmul = nn.choice("fp8", "plain"),              -- plain: not experts, as with recipe = block
   recipe = nn.choice("tensor", "delayed", "block"),        -- of fp8: scales of tensors, by steps before, of blocks
 }
 
@@ -80,6 +81,7 @@ end
 local policy = { mesh = nn.mesh { expert = o.expert }, mp_policy = { param_dtype = o.precision, grad_dtype = o.gradients, reduce_dtype = "fp32", recipe = o.recipe } }
 for i, block in ipairs(model.layers) do
   policy.mp_policy.matmul_dtype = i > o.matmul_wide and i <= o.layers - o.matmul_wide and o.matmul or nil
+  policy.mp_policy.matmul_expert_dtype = o.experts_matmul == "plain" and "plain" or nil
   if o.recompute == "full" then nn.checkpoint_wrapper(block) end
   for _, experts in ipairs(o.pieces > 1 and block.mlp.experts or { block.mlp.experts }) do
     if o.recompute == "experts" then nn.checkpoint_wrapper(experts) end
@@ -104,5 +106,5 @@ return nn.training {
     return o.z_loss > 0 and loss + o.z_loss * z_loss or loss
   end,
   optimizer = optim.AdamW { lr = o.lr, moment_dtype = o.moments },
-  clip_grad_norm = o.clip > 0 and o.clip or nil,
+  clip_grad_norm = o.clip > 0 and o.clip or nil, accumulate = o.accumulate,
 }

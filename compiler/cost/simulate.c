@@ -186,6 +186,10 @@ static void measure_attention(Plan *plan) {
     plan->attention = s.n && !strcmp(plan->target, "cuda") ? s.s : NULL;
 }
 
+static bool multiplies_fp8(const Op *op) {
+    return op && op_is(op, T_PRODUCT | T_GROUPED) && rule_is_fp8(op_operand(op)->dtype);
+}
+
 /* Products in fp8: of what throughput, and by what their times are told. The CPU multiplies what they round in fp32. */
 static void measure_fp8(Plan *plan, const Device *d) {
     Arena *a = plan->arena;
@@ -195,7 +199,7 @@ static void measure_fp8(Plan *plan, const Device *d) {
         for (int k = 0; k < plan->programs[i].n && program_trains(&plan->programs[i]); k++) {
             const Event *e = &plan->programs[i].events[k];
             const char *as;
-            if (!e->op_ir || !op_is(e->op_ir, T_PRODUCT) || !rule_is_fp8(op_operand(e->op_ir)->dtype)) continue;
+            if (!multiplies_fp8(e->op_ir)) continue;
             guessed += d->kernels_from == DATA_SHEET || device_event_basis(d, e, &as) == NOT_MEASURED;
             n++;
         }

@@ -136,7 +136,7 @@ static void read_dtypes(lua_State *L, int t, const char *what, UnitOptions *o) {
     int m = lua_gettop(L);
     field_check_keys(L, m, "mp_policy",
                      "param_dtype grad_dtype reduce_dtype output_dtype buffer_dtype cast_forward_inputs matmul_dtype "
-                     "matmul_grad_dtype recipe");
+                     "matmul_expert_dtype matmul_grad_dtype recipe");
     p->has_param_dtype = field_dtype(L, m, "mp_policy", "param_dtype", &p->param_dtype);
     p->has_grad_dtype = field_dtype(L, m, "mp_policy", "grad_dtype", &p->grad_dtype);
     p->has_reduce_dtype = field_dtype(L, m, "mp_policy", "reduce_dtype", &p->reduce_dtype);
@@ -160,15 +160,29 @@ static void read_dtypes(lua_State *L, int t, const char *what, UnitOptions *o) {
             "mp_policy: recipe = \"%s\"; there are \"tensor\", a scale for each tensor as it is, \"delayed\", one "
             "that steps before have left, and \"block\", one for each 128 elements along what is summed over",
             recipe);
-    const char *grad =
-        field_string(L, m, "mp_policy", "matmul_grad_dtype", p->recipe == RECIPE_BLOCK ? "e4m3" : "e5m2");
+    bool blocks = p->recipe == RECIPE_BLOCK;
+    const char *expert = field_string(L, m, "mp_policy", "matmul_expert_dtype", p->matmul && !blocks ? "fp8" : "plain");
+    p->matmul_expert = !strcmp(expert, "fp8") ? MATMUL_FP8 : MATMUL_PLAIN;
+    if (!p->matmul_expert && strcmp(expert, "plain"))
+        field_fail(L, "matmul_expert_dtype",
+                   "mp_policy: matmul_expert_dtype = \"%s\"; there are \"fp8\", in which routed experts multiply where "
+                   "matmul_dtype is \"fp8\", and \"plain\", with which they multiply in param_dtype",
+                   expert);
+    if (p->matmul_expert && blocks)
+        contradiction(
+            L, "matmul_expert_dtype",
+            "mp_policy: matmul_expert_dtype = \"fp8\" with recipe = \"block\" (%s): products of experts have no "
+            "scales of blocks; leave it out, and they multiply in param_dtype, or choose recipe = \"tensor\" or "
+            "\"delayed\"",
+            place(L, "recipe"));
+    const char *grad = field_string(L, m, "mp_policy", "matmul_grad_dtype", blocks ? "e4m3" : "e5m2");
     p->matmul_grad = !strcmp(grad, "e4m3") ? FP8_E4M3 : FP8_E5M2;
     if (p->matmul_grad == FP8_E5M2 && strcmp(grad, "e5m2"))
         field_fail(L, "matmul_grad_dtype",
                    "mp_policy: matmul_grad_dtype = \"%s\"; there are \"e5m2\", of which gradients are made "
                    "unless recipe is \"block\", and \"e4m3\", which has a bit more and reaches less far",
                    grad);
-    if (p->recipe == RECIPE_BLOCK && p->matmul_grad != FP8_E4M3)
+    if (blocks && p->matmul_grad != FP8_E4M3)
         contradiction(L, "matmul_grad_dtype",
                       "mp_policy: matmul_grad_dtype = \"e5m2\" with recipe = \"block\" (%s): blocks are e4m3; leave "
                       "matmul_grad_dtype out",

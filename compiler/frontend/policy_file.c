@@ -63,7 +63,8 @@ static unsigned unit_changes(const ModuleInfo *m, const UnitPolicy *a, const Uni
     bool precision = dtypes_differ(a->has_param_dtype, a->param_dtype, b->has_param_dtype, b->param_dtype) ||
                      dtypes_differ(a->has_output_dtype, a->output_dtype, b->has_output_dtype, b->output_dtype) ||
                      a->cast_forward_inputs != b->cast_forward_inputs || a->matmul != b->matmul ||
-                     (a->matmul && (a->recipe != b->recipe || a->matmul_grad != b->matmul_grad));
+                     a->matmul_expert != b->matmul_expert ||
+                     ((a->matmul || a->matmul_expert) && (a->recipe != b->recipe || a->matmul_grad != b->matmul_grad));
     bool gradients = dtypes_differ(a->has_grad_dtype, a->grad_dtype, b->has_grad_dtype, b->grad_dtype) ||
                      dtypes_differ(a->has_reduce_dtype, a->reduce_dtype, b->has_reduce_dtype, b->reduce_dtype) ||
                      a->defer_sync != b->defer_sync || a->defer_all_reduce != b->defer_all_reduce;

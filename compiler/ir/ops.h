@@ -33,6 +33,7 @@ enum {
     T_PRODUCT = 1 << 19,     /* y = a b: flags trans_a and trans_b say which lies transposed; a's leading dims are rows
                                 where b has 2 dims; and what may come after the sums (ir/patterns.c) */
     T_QUANTIZES = 1 << 20,   /* its first result is its first operand in 8 bits, and has the operand's gradient */
+    T_GROUPED = 1 << 21,     /* each row of a times the matrix of its group, or that matrix' gradient, over the rows */
 };
 
 enum { MAX_KEY = 6, MAX_VARIANT = 80 };

@@ -32,7 +32,7 @@ typedef struct { /* prefetch = { forward = { ... } }: what a use of the unit gat
     int n; /* 0: by depth */
 } PrefetchList;
 
-typedef enum { MATMUL_PLAIN, MATMUL_FP8 } MatmulDtype; /* what a unit's linears multiply in; plain: what they read */
+typedef enum { MATMUL_PLAIN, MATMUL_FP8 } MatmulDtype; /* what a unit's products are made in; plain: what they read */
 
 /* Where the scales of 8 bits come from: the largest magnitude of a tensor as it is, that of steps before, or that of
  * each 128 elements. */
@@ -47,7 +47,7 @@ struct UnitPolicy { /* nn.fully_shard */
     bool root_default;         /* reshard_after_forward was not written: the root stays gathered */
     Dtype param_dtype, grad_dtype, reduce_dtype, output_dtype;
     bool has_param_dtype, has_grad_dtype, has_reduce_dtype, has_output_dtype, cast_forward_inputs;
-    MatmulDtype matmul;
+    MatmulDtype matmul, matmul_expert; /* of linears; of products of routed experts */
     MatmulRecipe recipe;
     Dtype matmul_grad; /* what gradients are quantized to */
     bool offload_params, offload_grads, offload_optimizer;

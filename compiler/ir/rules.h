@@ -56,6 +56,9 @@ bool rule_is_turned(const Op *op); /* a product in 8 bits reads the transpose of
 Value *rule_grad_of_copies(Builder *b, Value *straight, Value *across);
 /* Sets d->matmul.a, b, bias of a product of what quantize_blocks has made (rules_blocks.c). */
 void rule_grad_by_blocks(Builder *b, const Op *op, OpParts *d);
+/* As many of `rows` rows as the route expects to have a group that made `routed`, its counts or slots
+ * (rules_experts.c). */
+double rule_expected_rows(const Value *routed, double rows);
 double rule_touched_bytes(const Value *v); /* distinct bytes behind a value: expanded dims count once */
 Value *rule_zeros_like(Builder *b,
                        const Value *v);        /* of its dtype and shape: the gradient of a result that nobody used */

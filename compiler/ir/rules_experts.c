@@ -1,6 +1,7 @@
 /* Rules of routed experts: slots by group, rows to groups and back, products of groups.
  * Relies on: rules.h, schema/workspace.h.
  * Relied on by: ops.def. */
+#include "amax_history.h"
 #include "rules.h"
 #include "schema/workspace.h"
 
@@ -104,8 +105,7 @@ void grad_combine(Builder *b, Op *op, OpParts *d) {
     if (w) d->combine.weights = weights_grad(b, op->combine.x, g, places, w);
 }
 
-/* As many rows as the route expects that made `routed`, its counts or slots, where it says so; else all. */
-static double expected_rows(const Value *routed, double rows) {
+double rule_expected_rows(const Value *routed, double rows) {
     const Op *route = value_root(routed)->def;
     bool said = route && route->kind == OP_route && route->route.expected > 0;
     return said && (double)route->route.expected < rows ? (double)route->route.expected : rows;
@@ -151,7 +151,7 @@ void grad_silu_mul_rows(Builder *b, Op *op, OpParts *d) {
 /* Rows that no slot has are written as zeros, and not read. */
 Cost cost_silu_mul_rows(const Op *op) {
     const Value *gate = OPERAND_OF(op, gate);
-    double rows = (double)gate->shape[0], unused = rows - expected_rows(OPERAND_OF(op, slots), rows);
+    double rows = (double)gate->shape[0], unused = rows - rule_expected_rows(OPERAND_OF(op, slots), rows);
     double read = (op->kind == OP_silu_mul_rows ? 2 : 3) * (double)dtype_size(gate->dtype) * (double)gate->shape[1];
     Cost c = rule_traffic(op, 0);
     c.bytes -= (int64_t)(unused * read);
@@ -167,7 +167,20 @@ static void check_counts(Graph *g, const Op *op, int64_t groups) {
                   (long long)groups, (long long)groups);
 }
 
-void infer_grouped_matmul(Graph *g, Op *op) {
+/* What an operand of b's layout has: b [groups,K,N], trans_b [groups,N,K]; of 8 bits turned: [N,groups K]. */
+typedef struct {
+    int64_t groups, inner, outputs;
+} Matrices;
+
+static Matrices matrices_of(const Op *op) {
+    const Value *b = op->grouped_matmul.b;
+    int64_t groups = op->grouped_matmul.counts->shape[0];
+    if (b->dims == 2) return (Matrices){groups, b->shape[1] / groups, b->shape[0]};
+    bool t = op->grouped_matmul.trans_b != 0;
+    return (Matrices){b->shape[0], b->shape[t ? 2 : 1], b->shape[t ? 1 : 2]};
+}
+
+static void check_grouped(Graph *g, const Op *op) {
     const Value *a = op->grouped_matmul.a, *b = op->grouped_matmul.b;
     bool t = op->grouped_matmul.trans_b != 0;
     rule_need_float(g, op, a, "x");
@@ -189,41 +202,94 @@ void infer_grouped_matmul(Graph *g, Op *op) {
     if (bias && bias->dtype != a->dtype)
         rule_fail(g, op, "x %s and the bias %s: %s ≠ %s; nn.cast(a, b) gives one the dtype of the other",
                   value_str(g->arena, a), value_str(g->arena, bias), dtype_name(a->dtype), dtype_name(bias->dtype));
-    rule_out(g, op, &op->grouped_matmul.y, a->dtype, 2, (int64_t[]){a->shape[0], outputs});
+}
+
+void infer_grouped_matmul(Graph *g, Op *op) {
+    const Value *a = op->grouped_matmul.a;
+    if (!op->grouped_matmul.scale_a) check_grouped(g, op); /* quantize has made a and b of ones that were looked at */
+    rule_out(g, op, &op->grouped_matmul.y, rule_wider(op->grouped_matmul.dtype, a->dtype), 2,
+             (int64_t[]){a->shape[0], matrices_of(op).outputs});
 }
 
 void infer_grouped_matmul_grad(Graph *g, Op *op) {
     const Value *a = op->grouped_matmul_grad.a, *c = op->grouped_matmul_grad.c;
     int64_t groups = op->grouped_matmul_grad.counts->shape[0];
+    int side = op->grouped_matmul_grad.scale_a ? 0 : 1;
     rule_out(g, op, &op->grouped_matmul_grad.y, rule_wider(op->grouped_matmul_grad.dtype, a->dtype), 3,
-             (int64_t[]){groups, a->shape[1], c->shape[1]});
+             (int64_t[]){groups, a->shape[side], c->shape[side]});
+}
+
+/* A bias is a matrix of one row, by which ones are multiplied. */
+static Value *bias_grad(Builder *b, const Op *op, Value *g, Dtype d) {
+    const Value *bias = op->grouped_matmul.bias;
+    Value *ones = BUILD(b, full, .dtype = d, .dims = 2, .shape = {g->shape[0], 1}, .value = 1)->full.y;
+    Value *sums =
+        BUILD(b, grouped_matmul_grad, .a = ones, .c = g, .counts = op->grouped_matmul.counts)->grouped_matmul_grad.y;
+    return build_reshape(b, sums, 2, bias->shape);
+}
+
+/* As a linear's (rules_matrix.c): with g in 8 bits, too, and the matrices turned, quantized once more where the forward
+ * has not made both copies. A transpose of all matrices as one, [N,groups K], has each of them turned. */
+static void grad_of_scaled(Builder *b, const Op *op, OpParts *d) {
+    const Op *x = op->grouped_matmul.a->def, *w = op->grouped_matmul.b->def;
+    Value *gy = d->grouped_matmul.y, *counts = op->grouped_matmul.counts, *from = OPERAND_OF(w, x);
+    bool trains = value_root(from)->param->requires_grad, both = INT_OF(w, both);
+    bool turned = INT_OF(w, turn) || (both && op->grouped_matmul.b == RESULT_OF(w, turned));
+    Dtype made = OPERAND_OF(x, x)->dtype;
+    Dtype narrow = op->grouped_matmul.grad_e4m3 ? FP8_E4M3 : FP8_E5M2;
+    AmaxSite site = op->grouped_matmul.grad_delayed
+                        ? amax_history_site(b->g)
+                        : (AmaxSite){BUILD(b, absmax, .x = gy, .counts = counts)->absmax.y, NULL};
+    const Op *g = BUILD(b, quantize, .x = gy, .amax = site.amax, .seen = site.seen, .counts = counts, .dtype = narrow,
+                        .both = trains);
+    const Op *of =
+        both ? w : BUILD(b, quantize, .x = from, .amax = OPERAND_OF(w, amax), .dtype = FP8_E4M3, .turn = !turned);
+    Value *other = both && !turned ? RESULT_OF(w, turned) : RESULT_OF(of, y);
+    d->grouped_matmul.a =
+        BUILD(b, grouped_matmul, .a = RESULT_OF(g, y), .b = other, .counts = counts, .scale_a = RESULT_OF(g, scale),
+              .scale_b = RESULT_OF(of, scale), .trans_b = true, .dtype = 1 + made)
+            ->grouped_matmul.y;
+    if (op->grouped_matmul.bias) d->grouped_matmul.bias = bias_grad(b, op, gy, made);
+    if (!trains) return;
+    const Op *rows = turned ? x : g, *cols = turned ? g : x; /* the sums lie as the matrices do */
+    Value *dw =
+        BUILD(b, grouped_matmul_grad, .a = RESULT_OF(rows, turned), .c = RESULT_OF(cols, turned), .counts = counts,
+              .scale_a = RESULT_OF(rows, scale), .scale_c = RESULT_OF(cols, scale), .dtype = 1 + made)
+            ->grouped_matmul_grad.y;
+    if (turned) {
+        dw = build_reshape(b, dw, 2, (int64_t[]){dw->shape[0] * dw->shape[1], dw->shape[2]});
+        dw = build_transpose(b, dw, (int[]){1, 0});
+    }
+    d->grouped_matmul.b = dw;
 }
 
 void grad_grouped_matmul(Builder *b, Op *op, OpParts *d) {
     Value *g = d->grouped_matmul.y, *a = op->grouped_matmul.a, *counts = op->grouped_matmul.counts;
     bool t = op->grouped_matmul.trans_b != 0;
+    if (op->grouped_matmul.scale_a) {
+        grad_of_scaled(b, op, d);
+        return;
+    }
     d->grouped_matmul.a =
         BUILD(b, grouped_matmul, .a = g, .b = op->grouped_matmul.b, .counts = counts, .trans_b = !t)->grouped_matmul.y;
     d->grouped_matmul.b =
         BUILD(b, grouped_matmul_grad, .a = t ? g : a, .c = t ? a : g, .counts = counts)->grouped_matmul_grad.y;
-    const Value *bias = op->grouped_matmul.bias;
-    if (!bias) return;
-    /* A bias is a matrix of one row, by which ones are multiplied. */
-    Value *ones = BUILD(b, full, .dtype = a->dtype, .dims = 2, .shape = {a->shape[0], 1}, .value = 1)->full.y;
-    Value *sums = BUILD(b, grouped_matmul_grad, .a = ones, .c = g, .counts = counts)->grouped_matmul_grad.y;
-    d->grouped_matmul.bias = build_reshape(b, sums, 2, bias->shape);
+    if (op->grouped_matmul.bias) d->grouped_matmul.bias = bias_grad(b, op, g, a->dtype);
 }
 
-/* As products of equal groups in a batch. */
+/* As products of equal groups in a batch. Of 8 bits, the gradient reads what lies turned. */
 Cost cost_grouped_matmul(const Op *op) {
-    bool back = op->kind == OP_grouped_matmul_grad;
-    bool turned = op->kind == OP_grouped_matmul && op->grouped_matmul.trans_b;
-    const Value *a = OPERAND_OF(op, a), *y = op_result(op), *counts = OPERAND_OF(op, counts);
-    double rows = expected_rows(counts, (double)a->shape[0]), groups = (double)counts->shape[0],
-           n = (double)y->shape[y->dims - 1], k = (double)a->shape[1];
+    bool back = op->kind == OP_grouped_matmul_grad, scaled = OPERAND_OF(op, scale_a) != NULL;
+    bool turned = scaled || (op->kind == OP_grouped_matmul && op->grouped_matmul.trans_b);
+    const Value *a = OPERAND_OF(op, a), *b = back ? OPERAND_OF(op, c) : OPERAND_OF(op, b), *y = op_result(op),
+                *counts = OPERAND_OF(op, counts);
+    int side = back && scaled ? 0 : 1; /* of a, which is not its rows' */
+    double rows = rule_expected_rows(counts, (double)a->shape[1 - side]), groups = (double)counts->shape[0],
+           n = (double)y->shape[y->dims - 1], k = (double)a->shape[side];
     Cost c = rule_traffic(op, 2 * rows * n * k);
-    snprintf(c.variant, sizeof c.variant, "%s%s%s %s%s", dtype_name(a->dtype), a->dtype == y->dtype ? "" : ">",
-             a->dtype == y->dtype ? "" : dtype_name(y->dtype), back ? "t" : "n", turned ? "t" : "n");
+    snprintf(c.variant, sizeof c.variant, "%s%s%s%s%s %s%s", dtype_name(a->dtype), a->dtype == b->dtype ? "" : "*",
+             a->dtype == b->dtype ? "" : dtype_name(b->dtype), a->dtype == y->dtype ? "" : ">",
+             a->dtype == y->dtype ? "" : dtype_name(y->dtype), back && !scaled ? "t" : "n", turned ? "t" : "n");
     memcpy(c.key, (double[]){back ? k : rows / groups, n, back ? rows / groups : k, groups}, 4 * sizeof *c.key);
     c.nkey = 4;
     return c;

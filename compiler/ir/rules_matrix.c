@@ -238,9 +238,23 @@ void infer_quantize_gates(Graph *g, Op *op) {
     rule_out(g, op, &op->quantize_gates.dup_turned, d, 2, turned);
 }
 
+/* Of rows that no group has, none is read. */
+static Cost cost_of_rows(const Op *op) {
+    const Value *counts = OPERAND_OF(op, counts), *x = OPERAND_OF(op, x);
+    Cost c = cost_pointwise(op);
+    if (!counts) return c;
+    double rows = (double)rule_rows(x), unused = rows - rule_expected_rows(counts, rows);
+    c.bytes -= (int64_t)(unused / rows * rule_touched_bytes(x));
+    return c;
+}
+
+Cost cost_absmax(const Op *op) {
+    return cost_of_rows(op);
+}
+
 /* Columns are written in shorter runs than rows, and what is read once is written twice. */
 Cost cost_quantize(const Op *op) {
-    Cost c = cost_pointwise(op);
+    Cost c = cost_of_rows(op);
     const Epilogue *e = pattern_epilogue_by(op->quantize.f);
     snprintf(c.variant, sizeof c.variant, "%s%s%s",
              op->quantize.both   ? "both"
@@ -250,10 +264,17 @@ Cost cost_quantize(const Op *op) {
     return c;
 }
 
+/* g in x's shape, as it was where that is what it was made of (the gradient of stacked matrices, turned all as one). */
+static Value *shaped_as(Builder *b, Value *g, const Value *x) {
+    Value *from = g->def && g->def->kind == OP_reshape ? op_operand(g->def) : g;
+    return value_same_shape(from, x) ? from : build_reshape(b, g, x->dims, x->shape);
+}
+
 /* Straight through: what was rounded has the gradient of what it became. */
 void grad_quantize(Builder *b, Op *op, OpParts *d) {
     bool turn = op->quantize.turn != 0;
-    d->quantize.x = rule_grad_of_copies(b, turn ? NULL : d->quantize.y, turn ? d->quantize.y : d->quantize.turned);
+    Value *g = rule_grad_of_copies(b, turn ? NULL : d->quantize.y, turn ? d->quantize.y : d->quantize.turned);
+    d->quantize.x = g ? shaped_as(b, g, op->quantize.x) : NULL;
 }
 
 /* ── embedding ───────────────────────────────────────────────────────────────────────────────────────────────────── */

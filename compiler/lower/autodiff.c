@@ -211,11 +211,11 @@ static Value *own_copy(Autodiff *c, Edit *e, const Param *p, Value *v) {
     return copy;
 }
 
-/* By more than views that nothing reads, which a rule may leave. */
+/* By more than views, and views of these, that nothing reads, which a rule may leave. */
 static bool is_read(const Autodiff *c, const Value *v) {
     int idle = 0;
     for (const User *u = uses_users(c->uses, v); u; u = u->next)
-        idle += u->value == v && op_is(u->op, T_VIEW) && u->op->nout == 1 && !uses_count(c->uses, op_result(u->op));
+        idle += u->value == v && op_is(u->op, T_VIEW) && u->op->nout == 1 && !is_read(c, op_result(u->op));
     return uses_count(c->uses, v) > idle;
 }
 

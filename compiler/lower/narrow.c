@@ -9,7 +9,7 @@
  * of gradients are summed. Scales of blocks are not of whole parameters; an extension has wires of its own. */
 static bool may_split(const Unit *u) {
     const UnitPolicy *p = u->policy;
-    bool scaled = p->matmul == MATMUL_FP8 && p->recipe != RECIPE_BLOCK;
+    bool scaled = (p->matmul == MATMUL_FP8 || p->matmul_expert == MATMUL_FP8) && p->recipe != RECIPE_BLOCK;
     return scaled && u->shard->size > 1 && !p->all_gather && !u->expert && !u->sparse && !u->ignored;
 }
 
@@ -25,7 +25,10 @@ static const Value *whole(const Param *p) {
 /* Flags the parameters, by id, whose operand v of op is anything but that of a product in 8 bits, or of its scale. */
 static void flag_wide(const Op *op, const Value *v, bool *wide) {
     Param *p = v ? value_root(v)->param : NULL;
-    bool quantized = op->kind == OP_quantize || (op->kind == OP_absmax && !op->absmax.f);
+    /* whole: rows that counts leave out have no part in the scale */
+    bool quantized = (op->kind == OP_quantize && !op->quantize.counts) ||
+                     (op->kind == OP_absmax && !op->absmax.f && !op->absmax.counts);
+    if (op_is(op, T_VIEW) && op->nout == 1) return; /* who reads the view reads the parameter */
     if (!p || p->is_buffer || (quantized && v->base == NULL && v == whole(p))) return;
     for (int k = 0; k < (p->fused ? p->fused->n : 1); k++) wide[p->fused ? p->fused->part[k]->id : p->id] = true;
 }

@@ -85,7 +85,8 @@ static void quantize_gates(Graph *g, Op *op, const Readers *gate, const Readers 
 
 static bool alike(const Readers *a, const Readers *b) {
     const Op *x = a->quantize, *y = b->quantize;
-    bool whole = !INT_OF(x, turn) && !INT_OF(y, turn) && !INT_OF(x, sum) && !INT_OF(y, sum);
+    bool whole = !INT_OF(x, turn) && !INT_OF(y, turn) && !INT_OF(x, sum) && !INT_OF(y, sum) && !OPERAND_OF(x, counts) &&
+                 !OPERAND_OF(y, counts);
     return whole && INT_OF(x, both) == INT_OF(y, both) && INT_OF(x, dtype) == INT_OF(y, dtype) &&
            !a->absmax == !b->absmax && !OPERAND_OF(x, seen) == !OPERAND_OF(y, seen);
 }

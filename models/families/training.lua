@@ -9,7 +9,7 @@ function training.options(own, without)
   local o = {
     batch = 1, seq = 2048, dropout = 0.0, lr = 3e-4, clip = 1.0, accumulate = 1,
     precision = nn.choice("fp32", "bf16", "fp16"), gradients = nn.choice("fp32", "bf16", "fp16"),
-    matmul = nn.choice("plain", "fp8"), matmul_wide = 0,   -- fp8: linears of layers, but of so many at either end
+    matmul = nn.choice("plain", "fp8"), matmul_wide = 0,   -- fp8: linears and experts of layers, but of so many at either end
     recipe = nn.choice("tensor", "delayed", "block"),      -- of fp8: scales of tensors, by steps before, of blocks
     optimizer = nn.choice("adamw", "muon"), moments = nn.choice("fp32", "bf16", "int8"), recompute = nn.choice("none", "selective", "full"),
     offload = nn.choice("none", "activations", "state"),

@@ -17,18 +17,26 @@ static group next(const sc_tensor *counts, int64_t g, group before, int64_t rows
     return (group){before.end, before.end + n};
 }
 
+/* What sums are multiplied by: 1, or the scales of operands of 8 bits. */
+static real scale_of(const sc_tensor *a, const sc_tensor *b) {
+    return a->p ? (real)sc_get(a, 0) * (real)sc_get(b, 0) : 1;
+}
+
 static real *panels(const sc_task *task, const sc_tensor *work) {
     return work->p ? (real *)((char *)work->p + (int64_t)task->part * SC_CPU_MATMUL_BYTES) : NULL;
 }
 
-/* A tile of y from element y0 on, its rows `ld` apart. bias: NULL, or what is added to each row, from element b0 on. */
+/* A tile of y from element y0 on, its rows `ld` apart: sums times `scale`. bias: NULL, or what is added to each row,
+ * from element b0 on. */
 static void tile(const sc_tensor *y, int64_t y0, int64_t ld, sc_side a, sc_side b, int64_t rows, int64_t cols,
-                 int64_t k, real *work, const sc_tensor *bias, int64_t b0) {
+                 int64_t k, real *work, real scale, const sc_tensor *bias, int64_t b0) {
     int real_y = y->dtype == SC_REAL;
     real *c = real_y ? (real *)y->p + y0 : sc_panel_sums(work);
     int64_t apart = real_y ? ld : cols;
     real buffer[COLS];
     sc_sums(a, b, rows, cols, k, work, 0, c, apart);
+    for (int64_t i = 0; i < rows && scale != 1; i++)
+        for (int64_t j = 0; j < cols; j++) c[i * apart + j] *= scale;
     if (bias) {
         const real *x = sc_in(bias, b0, cols, buffer);
         for (int64_t i = 0; i < rows; i++)
@@ -39,20 +47,21 @@ static void tile(const sc_tensor *y, int64_t y0, int64_t ld, sc_side a, sc_side 
 
 SC_KERNEL(grouped_matmul) {
     const sc_tensor *y = &k->y, *a = &k->a, *b = &k->b;
-    int64_t all = a->shape[0], depth = a->shape[1], n = y->shape[1], groups = b->shape[0], across = sc_ceil(n, COLS);
-    int64_t tiles = sc_ceil(all, ROWS) + groups;
+    int64_t all = a->shape[0], depth = a->shape[1], n = y->shape[1], groups = sc_numel(&k->counts);
+    int64_t across = sc_ceil(n, COLS), tiles = sc_ceil(all, ROWS) + groups;
+    int turned = b->dims == 2, deep = turned || k->trans_b; /* turned: [n][groups depth] */
+    int64_t size = turned ? depth : depth * n, ld = turned ? groups * depth : deep ? depth : n;
     sc_range mine = sc_share(task, tiles * across, 1);
-    real *work = panels(task, &k->work);
+    real *work = panels(task, &k->work), scale = scale_of(&k->scale_a, &k->scale_b);
     group g = {0, 0};
-    int64_t u = 0, size = depth * n;
+    int64_t u = 0;
     for (int64_t i = 0; i < groups; i++) {
         g = next(&k->counts, i, g, all);
         for (int64_t r = g.begin; r < g.end; r += ROWS)
             for (int64_t c = 0; c < n; c += COLS, u++) {
                 if (u < mine.begin || u >= mine.end) continue;
-                sc_side x = {a, r * depth, depth, 0},
-                        w = {b, i * size + (k->trans_b ? c * depth : c), k->trans_b ? depth : n, k->trans_b != 0};
-                tile(y, r * n + c, n, x, w, sc_min(ROWS, g.end - r), sc_min(COLS, n - c), depth, work,
+                sc_side x = {a, r * depth, depth, 0}, w = {b, i * size + (deep ? c * ld : c), ld, deep};
+                tile(y, r * n + c, n, x, w, sc_min(ROWS, g.end - r), sc_min(COLS, n - c), depth, work, scale,
                      k->bias.p ? &k->bias : NULL, i * n + c);
             }
     }
@@ -61,19 +70,21 @@ SC_KERNEL(grouped_matmul) {
 
 SC_KERNEL(grouped_matmul_grad) {
     const sc_tensor *y = &k->y, *a = &k->a, *b = &k->c;
-    int64_t all = a->shape[0], m = a->shape[1], n = b->shape[1], groups = y->shape[0];
+    int turned = k->scale_a.p != NULL; /* a and c: [m][rows], [n][rows] */
+    int64_t all = a->shape[turned], m = y->shape[1], n = y->shape[2], groups = y->shape[0];
     int64_t down = sc_ceil(m, ROWS), across = sc_ceil(n, COLS), u = 0;
     sc_range mine = sc_share(task, groups * down * across, 1);
-    real *work = panels(task, &k->work);
+    real *work = panels(task, &k->work), scale = scale_of(&k->scale_a, &k->scale_c);
     group g = {0, 0};
     for (int64_t i = 0; i < groups; i++) {
         g = next(&k->counts, i, g, all);
         for (int64_t r = 0; r < m; r += ROWS)
             for (int64_t c = 0; c < n; c += COLS, u++) {
                 if (u < mine.begin || u >= mine.end) continue;
-                sc_side x = {a, g.begin * m + r, m, 1}, w = {b, g.begin * n + c, n, 0};
+                sc_side x = {a, turned ? r * all + g.begin : g.begin * m + r, turned ? all : m, !turned},
+                        w = {b, turned ? c * all + g.begin : g.begin * n + c, turned ? all : n, turned};
                 tile(y, (i * m + r) * n + c, n, x, w, sc_min(ROWS, m - r), sc_min(COLS, n - c), g.end - g.begin, work,
-                     NULL, 0);
+                     scale, NULL, 0);
             }
     }
 }

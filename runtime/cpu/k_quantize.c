@@ -13,6 +13,7 @@ enum { PANEL = SC_SUMMED_ROWS, ACROSS = 64 };
 typedef struct {
     const sc_tensor *x, *gate, *up; /* up: of gates' gradients, of which there are two results */
     int64_t f;
+    const sc_tensor *counts; /* of rows by group, behind which all is 0; NULL: all rows count */
 } source;
 
 static void values(const source *s, int64_t at, int64_t n, real *y, real *z) {
@@ -56,6 +57,14 @@ static void saw(const target *t, float most) {
     _Atomic uint32_t *seen = (_Atomic uint32_t *)t->seen->p;
     uint32_t old = atomic_load(seen);
     while (now.w > old && !atomic_compare_exchange_weak(seen, &old, now.w)) continue;
+}
+
+/* Rows of x that some group has. */
+static int64_t rows_taken(const source *s) {
+    int64_t rows = sc_rows(s->x), n = 0;
+    for (int64_t g = 0; s->counts && g < sc_numel(s->counts); g++)
+        n += sc_min(sc_max(sc_index(s->counts, g), 0), rows - n);
+    return s->counts ? n : rows;
 }
 
 /* The largest magnitudes of all, where no step before has left any: each part finds them by itself. */
@@ -105,10 +114,10 @@ static void put(target *t, real from[PANEL][ACROSS], int64_t r0, int64_t rows, i
 static void quantize_all(const sc_task *task, const source *s, target *t, int nt, const sc_tensor *sums) {
     real block[2][PANEL][ACROSS];
     float widest = (t->y ? t->y : t->turned)->dtype == FP8_E4M3 ? 448 : 57344;
-    int64_t cols = sc_cols(s->x), rows = sc_numel(s->x) / sc_max(cols, 1);
+    int64_t cols = sc_cols(s->x), rows = sc_numel(s->x) / sc_max(cols, 1), taken = rows_taken(s);
     bool known = true;
     for (int o = 0; o < nt; o++) known = known && (!t[o].seen || sc_get(t[o].amax, 0) != 0);
-    if (!known) find(s, rows * cols, t, nt);
+    if (!known) find(s, taken * cols, t, nt);
     for (int o = 0; o < nt; o++) scale(task, &t[o], widest);
     sc_range mine = sc_share(task, rows, PANEL);
     for (int64_t r0 = mine.begin; r0 < mine.end; r0 += PANEL)
@@ -116,7 +125,10 @@ static void quantize_all(const sc_task *task, const source *s, target *t, int nt
             int64_t n = sc_min(ACROSS, cols - c0), m = sc_min(PANEL, mine.end - r0);
             real sum[ACROSS] = {0};
             for (int64_t r = 0; r < m; r++) {
-                values(s, (r0 + r) * cols + c0, n, block[0][r], block[1][r]);
+                if (r0 + r < taken)
+                    values(s, (r0 + r) * cols + c0, n, block[0][r], block[1][r]);
+                else
+                    memset(block[0][r], 0, sizeof block[0][r]);
                 for (int64_t j = 0; j < n; j++) sum[j] += block[0][r][j];
             }
             if (sums) sc_store(sums, r0 / PANEL * cols + c0, 1, n, sum);
@@ -127,15 +139,15 @@ static void quantize_all(const sc_task *task, const source *s, target *t, int nt
 }
 
 SC_KERNEL(absmax) {
-    source s = {&k->x, sc_given(&k->gate), NULL, k->f};
+    source s = {&k->x, sc_given(&k->gate), NULL, k->f, sc_given(&k->counts)};
     target t = {.most = 0};
     if (task->part) return;
-    find(&s, sc_numel(&k->x), &t, 1);
+    find(&s, rows_taken(&s) * sc_cols(&k->x), &t, 1);
     sc_set(&k->y, 0, (double)t.most);
 }
 
 SC_KERNEL(absmax_gates) {
-    source s = {&k->g, &k->gate, &k->up, 0};
+    source s = {&k->g, &k->gate, &k->up, 0, NULL};
     target both[2] = {{.most = 0}, {.most = 0}};
     if (task->part) return;
     find(&s, sc_numel(&k->g), both, 2);
@@ -144,14 +156,14 @@ SC_KERNEL(absmax_gates) {
 }
 
 SC_KERNEL(quantize) {
-    source s = {&k->x, sc_given(&k->gate), NULL, k->f};
+    source s = {&k->x, sc_given(&k->gate), NULL, k->f, sc_given(&k->counts)};
     target t = {&k->amax, sc_given(&k->seen), &k->scale, k->turn ? NULL : &k->y, k->turn ? &k->y : sc_given(&k->turned),
                 .by = 1};
     quantize_all(task, &s, &t, 1, sc_given(&k->sums));
 }
 
 SC_KERNEL(quantize_gates) {
-    source s = {&k->g, &k->gate, &k->up, 0};
+    source s = {&k->g, &k->gate, &k->up, 0, NULL};
     target t[] = {
         {&k->dgate_amax, sc_given(&k->dgate_seen), &k->dgate_scale, &k->dgate, sc_given(&k->dgate_turned), .by = 1},
         {&k->dup_amax, sc_given(&k->dup_seen), &k->dup_scale, &k->dup, sc_given(&k->dup_turned), .by = 1}};

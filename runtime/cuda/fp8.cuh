@@ -1,6 +1,6 @@
-/* What kernels that quantize to fp8 share: conversions of two floats, bytes turned in registers, runs of 8 elements.
+/* What kernels of fp8 share: conversions of two numbers, bytes turned in registers, runs of 8 elements.
  * Relies on: kernel.cuh.
- * Relied on by: k_quantize.cu, k_quantize_blocks.cu. */
+ * Relied on by: k_quantize.cu, k_quantize_blocks.cu, k_grouped.cu. */
 #ifndef SC_FP8_CUH
 #define SC_FP8_CUH
 
@@ -33,6 +33,18 @@ SC_DEVICE uint32_t bytes_of(uint32_t a, uint32_t b, uint32_t which) {
     return y;
 #endif
 }
+/* Two numbers of fp8, that of the lower byte first, as fp16, which has all of them. */
+SC_DEVICE uint32_t two_from_fp8(bool e5m2, uint32_t w) {
+    if (e5m2) return bytes_of(w, 0, 0x1404); /* the upper byte of an fp16 */
+#if __CUDA_ARCH__ >= 890
+    uint32_t y;
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(y) : "h"((uint16_t)w));
+    return y;
+#else
+    return sc_to_fp16(sc_from_fp8_e4m3(byte_of(w, 0))) | (uint32_t)sc_to_fp16(sc_from_fp8_e4m3(byte_of(w, 1))) << 16;
+#endif
+}
+
 /* Four columns of four rows of four bytes. */
 SC_DEVICE void turn(const uint32_t *row, uint32_t *column) {
     uint32_t a = bytes_of(row[0], row[1], 0x5140), b = bytes_of(row[2], row[3], 0x5140);

@@ -1,6 +1,6 @@
 /* Rows by group: which rows the u-th tile of rows has, found on the device from the groups' counts.
  * Relies on: kernel.cuh.
- * Relied on by: k_grouped.cu, k_grouped_hopper.cu.
+ * Relied on by: k_grouped.cu, grouped_hopper.cuh, magnitude.cuh.
  *
  * A group's rows are cut into tiles of `tall` rows from its first one on; behind the last group come tiles of rows that
  * no group has. There are at most rows / tall + groups + 1 tiles, whatever the counts are, so that the grid is known
@@ -42,6 +42,15 @@ SC_DEVICE sc_rows_of sc_find_rows(const int32_t *counts, int groups, int rows, i
     int begin = row + (u - tile) * tall;
     if (begin >= rows) return {-1, 0, 0, 0};
     return {-1, row, begin, begin + tall < rows ? begin + tall : rows};
+}
+
+/* How many of the rows some group has. A whole warp calls it; every lane gets the result. */
+SC_DEVICE int64_t sc_rows_taken(const int32_t *counts, int64_t groups, int64_t rows, int lane) {
+    int64_t n = 0;
+    for (int64_t g = lane; g < groups; g += WARP) n += counts[g] > 0 ? counts[g] : 0;
+#pragma unroll
+    for (int k = WARP / 2; k; k /= 2) n += __shfl_xor_sync(SC_ALL, n, k);
+    return n < rows ? n : rows;
 }
 
 /* The rows of group g. */

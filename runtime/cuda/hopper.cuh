@@ -1,9 +1,10 @@
 /* Instructions of compute capability 9.0: barriers in shared memory, copies of tiles by the copy engine, wgmma.
  * Relies on: launch.cuh, mma.h (element types); sm_90a.
- * Relied on by: k_matmul_hopper.cu, k_grouped_hopper.cu, k_orthogonalize_hopper.cu, attention_hopper.cuh.
+ * Relied on by: k_matmul_hopper.cu, grouped_hopper.cuh, k_orthogonalize_hopper.cu, attention_hopper.cuh.
  *
- * A tile of 16-bit elements lies in shared memory as blocks of 64 columns: rows of 128 bytes, whose 16-byte pieces are
- * swizzled (piece c of row r lies at place c ^ r % 8), 1024 bytes for eight rows. Blocks begin at multiples of 1024. */
+ * A tile of 16-bit elements lies in shared memory as blocks of 64 columns (of 8 bits: 128): rows of 128 bytes, whose
+ * 16-byte pieces are swizzled (piece c of row r lies at place c ^ r % 8), 1024 bytes for eight rows. Blocks begin at
+ * multiples of 1024. */
 #ifndef SC_HOPPER_CUH
 #define SC_HOPPER_CUH
 
@@ -48,8 +49,8 @@ SC_DEVICE void cluster_sync(void) {
     asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
 
-/* The copy engine brings a box of a tensor of four dimensions, from x, y, z, u on, into the same place of both blocks of
- * a pair, and tells the barrier there. */
+/* The copy engine brings a box of a tensor of four dimensions, from x, y, z, u on, into the same place of both blocks
+ * of a pair, and tells the barrier there. */
 SC_DEVICE void copy_in_both(uint32_t to, const CUtensorMap *m, uint32_t barrier, int x, int y, int z, int u) {
     asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
                  "[%0], [%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(to),
@@ -122,8 +123,7 @@ SC_DEVICE uint64_t matrix_turned(uint32_t at, int apart) {
 #define SC_OUT_32(d) SC_SIXTEEN(d, 0), SC_SIXTEEN(d, 16)
 #define SC_OUT_64(d) SC_OUT_32(d), SC_SIXTEEN(d, 32), SC_SIXTEEN(d, 48)
 #define SC_OUT_96(d) SC_OUT_64(d), SC_SIXTEEN(d, 64), SC_SIXTEEN(d, 80)
-#define SC_OUT_128(d)                                                                                                  \
-    SC_OUT_64(d), SC_SIXTEEN(d, 64), SC_SIXTEEN(d, 80), SC_SIXTEEN(d, 96), SC_SIXTEEN(d, 112)
+#define SC_OUT_128(d) SC_OUT_64(d), SC_SIXTEEN(d, 64), SC_SIXTEEN(d, 80), SC_SIXTEEN(d, 96), SC_SIXTEEN(d, 112)
 #define SC_REGISTERS_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define SC_REGISTERS_32                                                                                                \
     SC_REGISTERS_16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
@@ -134,20 +134,20 @@ SC_DEVICE uint64_t matrix_turned(uint32_t at, int apart) {
     SC_REGISTERS_64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "               \
                     "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
 #define SC_REGISTERS_128                                                                                               \
-    SC_REGISTERS_96 ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "    \
+    SC_REGISTERS_96 ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "   \
                     "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 
 /* Of N columns, S = N / 2 sums a thread; a from shared memory, numbers of the operands after the sums'. */
 #define SC_WGMMA_SHARED(N, S, TYPE, A, B, ADD, TA, TB)                                                                 \
     asm volatile("{ .reg .pred add;\nsetp.ne.b32 add, %" #ADD ", 0;\n"                                                 \
-                 "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" SC_REGISTERS_##S "}, %" #A       \
-                 ", %" #B ", add, 1, 1, %" #TA ", %" #TB "; }"                                                         \
+                 "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" SC_REGISTERS_##S                 \
+                 "}, %" #A ", %" #B ", add, 1, 1, %" #TA ", %" #TB "; }"                                               \
                  : SC_OUT_##S(d)                                                                                       \
                  : "l"(a), "l"(b), "r"(add), "n"(TURN_A), "n"(TURN_B))
 #define SC_WGMMA_HELD(N, S, TYPE, A0, A1, A2, A3, B, ADD, TB)                                                          \
     asm volatile("{ .reg .pred add;\nsetp.ne.b32 add, %" #ADD ", 0;\n"                                                 \
-                 "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" SC_REGISTERS_##S "}, {%" #A0     \
-                 ", %" #A1 ", %" #A2 ", %" #A3 "}, %" #B ", add, 1, 1, %" #TB "; }"                                    \
+                 "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" SC_REGISTERS_##S                 \
+                 "}, {%" #A0 ", %" #A1 ", %" #A2 ", %" #A3 "}, %" #B ", add, 1, 1, %" #TB "; }"                        \
                  : SC_OUT_##S(d)                                                                                       \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(TURN_B))
 
@@ -192,6 +192,20 @@ SC_DEVICE void sums_add_held(float (&d)[S], const uint32_t *a, uint64_t b, int a
     }
 }
 
+/* Of 8 bits, both by matrix_rows: d[64][128] (+)= a[64][32] b[32][128], 32 of k further is 2 more. */
+#define SC_WGMMA_BYTES(A, B)                                                                                           \
+    asm volatile("{ .reg .pred add;\nsetp.ne.b32 add, %66, 0;\n"                                                       \
+                 "wgmma.mma_async.sync.aligned.m64n128k32.f32." A "." B " {" SC_REGISTERS_64                           \
+                 "}, %64, %65, add, 1, 1; }"                                                                           \
+                 : SC_OUT_64(d)                                                                                        \
+                 : "l"(a), "l"(b), "r"(add))
+template <bool A_E5M2, bool B_E5M2> SC_DEVICE void sums_add_bytes(float (&d)[64], uint64_t a, uint64_t b, int add) {
+    static_assert(!A_E5M2 || !B_E5M2, "gradients of gradients are not there");
+    if constexpr (A_E5M2 && !B_E5M2) SC_WGMMA_BYTES("e5m2", "e4m3");
+    if constexpr (!A_E5M2 && B_E5M2) SC_WGMMA_BYTES("e4m3", "e5m2");
+    if constexpr (!A_E5M2 && !B_E5M2) SC_WGMMA_BYTES("e4m3", "e4m3");
+}
+
 /* ── tiles of tensors for the copy engine, on the host ────────────────────────────────────────────────────────────────
  */
 /* `dims` sizes in elements, columns first; strides in bytes, from the second dimension on. Swizzled over the width of a
@@ -206,10 +220,15 @@ static inline CUtensorMap sc_tiles(int dtype, const void *p, int dims, const cuu
     CUtensorMap m;
     const cuuint32_t one[5] = {1, 1, 1, 1, 1};
     SC_CUDA(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &at, 12000, cudaEnableDefault, &found));
-    CUresult r = ((encoder *)at)(&m, dtype == BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-                                 (cuuint32_t)dims, (void *)p, size, stride, box, one, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                                 box[0] == 64 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B,
-                                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    bool bytes = dtype == FP8_E4M3 || dtype == FP8_E5M2;
+    CUresult r =
+        ((encoder *)at)(&m,
+                        bytes           ? CU_TENSOR_MAP_DATA_TYPE_UINT8
+                        : dtype == BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                                        : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+                        (cuuint32_t)dims, (void *)p, size, stride, box, one, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                        box[0] * (bytes ? 1 : 2) == 128 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B,
+                        CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (r != CUDA_SUCCESS)
         sc_failed("CUDA", "cuTensorMapEncodeTiled", "CUresult", "a tensor that it does not take", __FILE__, __LINE__);
     return m;

@@ -1,8 +1,7 @@
-/* quantize: a tensor, or gelu or a gate of it, over a scale in 8 bits, as it lies, turned, or both, in one pass; absmax:
- * its largest magnitude; quantize_gates, absmax_gates: of both gradients of a gate; update_amax: the history that scales
- * come from.
- * Relies on: fp8.cuh, magnitude.cuh, sc_amax.h.
- * Relied on by: generated code (products in 8 bits).
+/* quantize: a tensor, or gelu or a gate of it, over a scale in 8 bits, as it lies, turned, or both, in one pass;
+ * absmax: its largest magnitude; quantize_gates, absmax_gates: of both gradients of a gate; update_amax: the history
+ * that scales come from. Relies on: fp8.cuh, magnitude.cuh, sc_amax.h. Relied on by: generated code (products in 8
+ * bits).
  *
  * A block takes 128 rows of 64 columns, a thread 4 rows of 8 columns: 4 bytes of each column are a word of shared
  * memory, from where columns are written in runs of 128 bytes. */
@@ -28,6 +27,8 @@ struct work {
     float most, *sums; /* sums: NULL: they are not wanted */
     int e5m2;
     int64_t rows, cols, across;
+    const int32_t *counts; /* of the groups that share the rows, behind which all is 0; NULL: all rows count */
+    int64_t groups;
 };
 
 /* Where there is no history the largest magnitude has been found, and stands in `seen`. */
@@ -41,8 +42,7 @@ template <class P, bool SUMS> struct narrow {
     int most[P::OUT];
     float sum[SUMS ? RUN : 1];
 
-    template <class E, int W>
-    SC_DEVICE void make(const eight<E, W> (*x)[DEEP], const float *by, bool e5m2, bool mend) {
+    template <class E, int W> SC_DEVICE void make(const eight<E, W> (*x)[DEEP], const float *by, bool e5m2, bool mend) {
 #pragma unroll
         for (int o = 0; o < P::OUT; o++) most[o] = 0;
 #pragma unroll
@@ -77,12 +77,16 @@ template <class P, bool SUMS> struct narrow {
  * anything is written: 3.87 instead of 3.2 TB/s of the 4.1 that a copy has (one H200, 2026-11-29, 32768 rows of 6400).
  * As many blocks an SM as registers allow without spilling: at 3 blocks a plain tensor had 2.85 TB/s within a step. */
 template <class E, int W, class P, bool SUMS>
-__global__ void __launch_bounds__(BLOCK, P::IN == 1 ? 6 : P::IN == 2 ? 4 : 3) quantize(const __grid_constant__ work k) {
+__global__ void __launch_bounds__(BLOCK, P::IN == 1   ? 6
+                                         : P::IN == 2 ? 4
+                                                      : 3) quantize(const __grid_constant__ work k) {
     __shared__ uint32_t tile[COLUMNS * LINE];
     __shared__ int largest[P::OUT][BLOCK / WARP];
     int64_t r0 = blockIdx.x / k.across * ROWS, c0 = blockIdx.x % k.across * COLUMNS;
     int run = (int)threadIdx.x % (COLUMNS / RUN) * RUN, word = (int)threadIdx.x / (COLUMNS / RUN);
-    int64_t c = c0 + run, left = k.cols - c;
+    bool counted = P::OUT == 1 && k.counts; /* of a gate's gradients none are */
+    int64_t c = c0 + run, rows = counted ? sc_rows_taken(k.counts, k.groups, k.rows, threadIdx.x % WARP) : k.rows;
+    int left = k.cols - c < RUN ? (int)(k.cols - c) : RUN, deep = rows - r0 < ROWS ? (int)(rows - r0) : ROWS;
     eight<E, W> x[P::IN][DEEP];
     float by[P::OUT];
     narrow<P, SUMS> n;
@@ -92,7 +96,7 @@ __global__ void __launch_bounds__(BLOCK, P::IN == 1 ? 6 : P::IN == 2 ? 4 : 3) qu
 #pragma unroll
             for (int d = 0; d < DEEP; d++) {
                 int64_t r = r0 + word * DEEP + d;
-                x[j][d].load((const typename E::type *)k.x[j] + r * k.cols + c, r < k.rows ? left : 0);
+                x[j][d].load((const typename E::type *)k.x[j] + r * k.cols + c, word * DEEP + d < deep ? left : 0);
             }
     };
     load();
@@ -180,6 +184,7 @@ template <class P> void start(const sc_task *task, const sc_tensor *x, int to, w
     bool runs = w.cols % RUN == 0 && w.rows % DEEP == 0;
     magnitudes m = {};
     m.n = w.rows * w.cols;
+    m.counts = w.counts, m.groups = w.groups, m.cols = w.cols;
     for (int j = 0; j < P::IN; j++) runs = runs && aligned(w.x[j], 16), m.x[j] = w.x[j];
     for (int o = 0; o < P::OUT; o++) {
         runs = runs && aligned(w.to[o].y, 8) && aligned(w.to[o].turned, 4);
@@ -196,7 +201,7 @@ template <class P> void start(const sc_task *task, const sc_tensor *x, int to, w
 }
 
 template <class P> void find_all(const sc_task *task, const sc_tensor *x, magnitudes m) {
-    m.n = sc_numel(x);
+    m.n = sc_numel(x), m.cols = cols_of(x);
     for (int o = 0; o < P::OUT; o++) SC_CUDA(cudaMemsetAsync(m.to[o], 0, sizeof(float), SC_STREAM(task)));
     find_magnitudes<P>(task, x->dtype, m);
 }
@@ -226,9 +231,9 @@ __global__ void __launch_bounds__(BLOCK)
 } // namespace
 
 SC_KERNEL(absmax) {
-    with_values(k->f, [&](auto p) {
-        find_all<decltype(p)>(task, &k->x, {{k->x.p, k->gate.p}, {}, {(float *)k->y.p}, 0});
-    });
+    magnitudes m = {{k->x.p, k->gate.p}, {}, {(float *)k->y.p}, 0};
+    m.counts = (const int32_t *)k->counts.p, m.groups = m.counts ? sc_numel(&k->counts) : 0;
+    with_values(k->f, [&](auto p) { find_all<decltype(p)>(task, &k->x, m); });
 }
 
 SC_KERNEL(absmax_gates) {
@@ -240,6 +245,7 @@ SC_KERNEL(quantize) {
     w.x[0] = k->x.p, w.x[1] = k->gate.p;
     w.to[0] = target_of(&k->amax, &k->seen, &k->scale, &k->y, &k->turned, k->turn);
     w.sums = (float *)k->sums.p;
+    w.counts = (const int32_t *)k->counts.p, w.groups = w.counts ? sc_numel(&k->counts) : 0;
     with_values(k->f, [&](auto p) { start<decltype(p)>(task, &k->x, k->y.dtype, w); });
 }
 

@@ -1,5 +1,5 @@
 /* The largest magnitude of a tensor, and of what gelu or a gate make of it; what those are, for kernels of 8 bits.
- * Relies on: kernel.cuh.
+ * Relies on: groups.cuh.
  * Relied on by: k_amax.cu, k_quantize.cu.
  *
  * Magnitudes are ordered as their bits are, and NaNs above infinity, so blocks meet by atomicMax on bits: exact, and
@@ -7,13 +7,13 @@
 #ifndef SC_MAGNITUDE_CUH
 #define SC_MAGNITUDE_CUH
 
-#include "kernel.cuh"
+#include "groups.cuh"
 
 namespace {
 
 /* ── values: OUT numbers of IN operands ──────────────────────────────────────────────────────────────────────────── */
-/* 8 bits tell no more of gelu than its sigmoid by a GPU's own instructions does (sc_gate): the accurate one bounded these
- * kernels by its arithmetic, at 1.7 TB/s (one H200, 2026-11-29, 32768 rows of 6400). */
+/* 8 bits tell no more of gelu than its sigmoid by a GPU's own instructions does (sc_gate): the accurate one bounded
+ * these kernels by its arithmetic, at 1.7 TB/s (one H200, 2026-11-29, 32768 rows of 6400). */
 SC_DEVICE float slope_of_power(float square) { /* z / x, of gelu_tanh x = x sigmoid(z) */
     return sc_fma(square, 7.13548163e-2f, 1.59576912f);
 }
@@ -50,6 +50,9 @@ struct magnitudes {
     const float *known[2]; /* NULL, or a number that is 0 where the magnitude is to be found */
     float *to[2];          /* becomes the magnitude where it is smaller */
     int64_t n;
+    /* Of the groups that share the n / cols rows, behind which nothing counts; NULL: all does. */
+    const int32_t *counts = NULL;
+    int64_t groups = 0, cols = 0;
 };
 
 /* Bits of |x|. */
@@ -79,11 +82,12 @@ template <class E, int W, class P> __global__ void __launch_bounds__(BLOCK) find
     typedef typename E::type type;
     if (k.known[0] && *k.known[0] != 0 && (P::OUT == 1 || *k.known[P::OUT - 1] != 0)) return;
     int most[P::OUT] = {};
-    for (int64_t i = (int64_t)blockIdx.x * BLOCK * U + threadIdx.x; i * W < k.n; i += (int64_t)gridDim.x * BLOCK * U) {
+    int64_t n = k.counts ? sc_rows_taken(k.counts, k.groups, k.n / k.cols, threadIdx.x % WARP) * k.cols : k.n;
+    for (int64_t i = (int64_t)blockIdx.x * BLOCK * U + threadIdx.x; i * W < n; i += (int64_t)gridDim.x * BLOCK * U) {
         raw<E, W> run[U][P::IN];
 #pragma unroll
         for (int u = 0; u < U; u++) {
-            int64_t at = k.n - (i + u * BLOCK + 1) * W;
+            int64_t at = n - (i + u * BLOCK + 1) * W;
 #pragma unroll
             for (int j = 0; j < P::IN; j++) {
                 if (at >= 0)
@@ -112,7 +116,7 @@ template <class E, int W, class P> __global__ void __launch_bounds__(BLOCK) find
 
 /* Of operands of a type. Where it is known, the kernel takes no time; with so few blocks that it begins at once. */
 template <class P> void find_magnitudes(const sc_task *task, int dtype, const magnitudes &k) {
-    bool runs = k.n % 8 == 0;
+    bool runs = (k.counts ? k.cols : k.n) % 8 == 0;
     for (int j = 0; j < P::IN; j++) runs = runs && aligned(k.x[j], 16);
     with_runs(task, dtype, runs, [&](auto e, auto w) {
         unsigned blocks = filling(task, ceil_div(k.n, BLOCK * 4 * w.value));

@@ -65,25 +65,28 @@ def in_8_bits(model, product=Product):
             attention(m)
 
 
-def steps(name, o, product):
-    """Loss, gradients and names of parameters; the blocks' linears multiply as they do without a product."""
-    model = {"gpt2": reference.GPT2, "llama3": reference.Llama3}[name](o)
+MODELS = {"gpt2": reference.GPT2, "llama3": reference.Llama3}
+
+
+def steps(make, o, narrow):
+    """Loss, gradients and names of parameters; narrow(model) lets it multiply in 8 bits, unless it is None."""
+    model = make(o)
     for i, (n, p) in enumerate(model.named_parameters()):
         p.data = torch.tensor(hashed(i, p.numel(), n, p.dim())).reshape(p.shape)
     tokens = torch.tensor([[(7 * r + t * (3 + r)) % o["vocab"] for t in range(o["seq"] + 1)] for r in range(o["batch"])])
-    if product:
-        in_8_bits(model, product)
+    if narrow:
+        narrow(model)
     loss = model.loss({"tokens": tokens[:, :-1], "targets": tokens[:, 1:]})
     loss.backward()
     return loss.item(), {n: p.grad.flatten() for n, p in model.named_parameters()}, [n for n, _ in model.named_parameters()]
 
 
-def write(file, options, product):
+def write(file, options, narrow, models=MODELS):
     torch.set_num_threads(1)
     about = {"torch": torch.__version__}
     for name, o in options.items():
-        loss, grads, order = steps(name, o, product)
-        plain, far, _ = steps(name, o, None)
+        loss, grads, order = steps(models[name], o, narrow)
+        plain, far, _ = steps(models[name], o, None)
         about[name] = {"options": o, "order": order, "loss": loss, "plain": plain,
                        "grads": {n: {"norm": g.norm().item(), "sums": [signed_sum(g.tolist(), k) for k in range(PATTERNS)], "plain": ((far[n] - g).norm() / g.norm()).item()}
                                  for n, g in grads.items()}}
@@ -93,4 +96,4 @@ def write(file, options, product):
 
 
 if __name__ == "__main__":
-    write("fp8.json", OPTIONS, Product)
+    write("fp8.json", OPTIONS, in_8_bits)

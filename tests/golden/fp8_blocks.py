@@ -50,4 +50,4 @@ class Product(torch.autograd.Function):
 
 
 if __name__ == "__main__":
-    fp8.write("fp8_blocks.json", OPTIONS, Product)
+    fp8.write("fp8_blocks.json", OPTIONS, lambda model: fp8.in_8_bits(model, Product))

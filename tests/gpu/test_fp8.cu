@@ -1,7 +1,7 @@
-/* The kernels that find largest magnitudes and quantize to fp8, by tensors, with a history and by blocks, against the same
- * sums and roundings on the host.
- * Relies on: trial.h, runtime/cuda/k_amax.cu, k_quantize.cu, k_quantize_blocks.cu, k_quantize_shard.cu, k_copy.cu. Relied on by: make gpu-test. Arguments
- * as test_kernels.cu's. */
+/* The kernels that find largest magnitudes and quantize to fp8, by tensors, with a history and by blocks, and products
+ * of groups in fp8, against the same sums and roundings on the host.
+ * Relies on: trial.h, runtime/cuda/k_amax.cu, k_quantize.cu, k_quantize_blocks.cu, k_quantize_shard.cu, k_copy.cu,
+ * k_grouped.cu, k_grouped_hopper_fp8.cu. Relied on by: make gpu-test. Arguments as test_kernels.cu's. */
 #include "trial.h"
 
 /* ── magnitudes ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -34,14 +34,23 @@ static void magnitudes() {
 /* ── 8 bits ───────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 /* The scale is that of `most`, which a test may set lower than the largest element: then y saturates. */
-static void quantize_trial(int from, int to, const extents &shape, bool turn, bool both, int64_t shift, double most) {
+static void quantize_trial(int from, int to, const extents &shape, bool turn, bool both, int64_t shift, double most,
+                           int64_t taken = -1) {
     pool p;
     int64_t cols = shape.back(), rows = 1;
     for (size_t d = 0; d + 1 < shape.size(); d++) rows *= shape[d];
     const extents turned = {cols, rows};
     tensor &x = p.random(from, shape, {}, shift, 3), &found = p.empty(FP32, {1}), &amax = p.empty(FP32, {1});
     tensor &y = p.empty(to, turn ? turned : shape), &scale = p.empty(FP32, {1}), &other = p.empty(to, turned);
-    fill(x, [&, i = 0]() mutable { return i++ == 7 && most < 0 ? (double)NAN : most == 0 ? 0 : 3 * normal(); });
+    tensor &counts = p.integers({3}, 0, 1);
+    fill(counts, [&, i = 0]() mutable { return i++ == 1 ? -5 : i == 1 ? taken / 3 : taken - taken / 3; });
+    bool by_group = taken >= 0;
+    if (!by_group) taken = rows;
+    fill(x, [&, i = 0]() mutable {
+        bool unused = i / cols >= taken;
+        return i++ == 7 && most < 0 ? (double)NAN : unused ? (double)INFINITY : most == 0 ? 0 : 3 * normal();
+    });
+    for (int64_t i = taken * cols; i < rows * cols; i++) x.x[i] = 0; /* as it is taken */
     double largest = 0;
     for (double v : x.x) largest = std::isnan(v) || std::isnan(largest) ? (double)NAN : fmax(largest, fabs(v));
     fill(amax, [&] { return most > 0 ? most : largest; });
@@ -54,10 +63,10 @@ static void quantize_trial(int from, int to, const extents &shape, bool turn, bo
             encode(to, &bits, (float)x.x[r * cols + c] * by);
             want[r * cols + c] = across[c * rows + r] = decode(to, &bits);
         }
-    std::string name =
-        text_of("%s to %s of %lld rows of %lld%s%s%s, most %g", dtype_text(from), dtype_text(to), (long long)rows,
-                (long long)cols, turn ? " turned" : "", both ? " both" : "", shift ? " shifted" : "", most);
-    trial t("absmax " + name, sc_absmax_args{.y = found.t, .x = x.t});
+    std::string name = text_of("%s to %s of %lld rows of %lld%s%s%s%s, most %g", dtype_text(from), dtype_text(to),
+                               (long long)rows, (long long)cols, turn ? " turned" : "", both ? " both" : "",
+                               shift ? " shifted" : "", by_group ? " by group" : "", most);
+    trial t("absmax " + name, sc_absmax_args{.y = found.t, .x = x.t, .counts = given(by_group, counts)});
     t.run();
     t.expect("y", found, {largest}, 0);
     trial u("quantize " + name, sc_quantize_args{.y = y.t,
@@ -65,6 +74,7 @@ static void quantize_trial(int from, int to, const extents &shape, bool turn, bo
                                                  .turned = given(both, other),
                                                  .x = x.t,
                                                  .amax = amax.t,
+                                                 .counts = given(by_group, counts),
                                                  .turn = turn,
                                                  .both = both});
     u.run();
@@ -135,10 +145,9 @@ static void delayed_trial(int from, int to, int64_t f, bool grads, int64_t rows,
         fill(*amax[o], [&] { return known; });
         fill(*seen[o], [&] { return before; });
     }
-    std::string name =
-        text_of("%s to %s, %s%lld of %lld rows of %lld, known %g, before %g%s%s", dtype_text(from), dtype_text(to),
-                grads ? "gates' gradients " : "f ", (long long)f, (long long)rows, (long long)cols, known, before,
-                both ? " both" : "", infinite ? " infinite" : "");
+    std::string name = text_of("%s to %s, %s%lld of %lld rows of %lld, known %g, before %g%s%s", dtype_text(from),
+                               dtype_text(to), grads ? "gates' gradients " : "f ", (long long)f, (long long)rows,
+                               (long long)cols, known, before, both ? " both" : "", infinite ? " infinite" : "");
     trial *t;
     if (grads)
         t = new trial("quantize_gates " + name, sc_quantize_gates_args{.dgate = y[0]->t,
@@ -220,14 +229,15 @@ static void history_trial(int64_t sites, int64_t ranks, bool skips) {
         }
         want[s * ROW] = 2 * most;
     }
-    trial t(text_of("update_amax of %lld sites, %lld ranks%s", (long long)sites, (long long)ranks,
-                    skips ? " skipped" : ""),
-            sc_update_amax_args{.all = all.t, .history = history.t, .coefficient = coefficient.t});
+    trial t(
+        text_of("update_amax of %lld sites, %lld ranks%s", (long long)sites, (long long)ranks, skips ? " skipped" : ""),
+        sc_update_amax_args{.all = all.t, .history = history.t, .coefficient = coefficient.t});
     t.run();
     t.expect("history", history, want, -1);
 }
 
-/* By blocks: what k_quantize_blocks.c says, of a tensor with blocks of nothing, of too little, of a NaN and infinities. */
+/* By blocks: what k_quantize_blocks.c says, of a tensor with blocks of nothing, of too little, of a NaN and infinities.
+ */
 struct in_blocks {
     numbers y, scales;
 };
@@ -309,7 +319,8 @@ static void blocks_of_8() {
         }
 }
 
-/* ── units that are gathered in 8 bits ────────────────────────────────────────────────────────────────────────────── */
+/* ── units that are gathered in 8 bits ──────────────────────────────────────────────────────────────────────────────
+ */
 static double as(int dtype, double x) {
     uint64_t bits = 0;
     encode(dtype, &bits, x);
@@ -333,15 +344,15 @@ static void shard_trial(int from, int of, int shard, int64_t slice) {
             if (i >= shard * slice && i < (shard + 1) * slice)
                 want[i - shard * slice] = as(FP8_E4M3, (float)as(of, x.x[i - shard * slice]) * times);
     }
-    trial t(text_of("quantize_shard %s as %s, shard %d of %lld", dtype_text(from), dtype_text(of), shard,
-                    (long long)slice),
-            sc_quantize_shard_args{.y = y.t,
-                                   .scales = scales.t,
-                                   .shard = x.t,
-                                   .amax = amax.t,
-                                   .table = table.data(),
-                                   .ntable = (int64_t)table.size(),
-                                   .of = of});
+    trial t(
+        text_of("quantize_shard %s as %s, shard %d of %lld", dtype_text(from), dtype_text(of), shard, (long long)slice),
+        sc_quantize_shard_args{.y = y.t,
+                               .scales = scales.t,
+                               .shard = x.t,
+                               .amax = amax.t,
+                               .table = table.data(),
+                               .ntable = (int64_t)table.size(),
+                               .of = of});
     t.place[0].at = shard;
     t.run();
     t.expect("y", y, want, -1);
@@ -398,8 +409,138 @@ static void bits_of_8() {
             quantize_trial(from, to, {32, 64}, true, false, 1, 9);
             quantize_trial(from, to, {32, 64}, false, true, 0, 0);
             quantize_trial(from, to, {16, 16}, false, true, 0, -1);
+            quantize_trial(from, to, {144, 80}, false, true, 0, 9, 77);
+            quantize_trial(from, to, {131, 67}, false, true, 0, 9, 130);
+            quantize_trial(from, to, {64, 64}, true, false, 0, 9, 0);
             if (!quick) quantize_trial(from, to, {4096, 2048}, false, true, 0, 12);
         }
+}
+
+/* ── products of groups ───────────────────────────────────────────────────────────────────────────────────────────────
+ */
+struct groups {
+    std::vector<int> counts;
+    int64_t rows;
+
+    int of(int64_t row) const { /* -1: no group's */
+        int64_t end = 0;
+        for (size_t g = 0; g < counts.size(); g++)
+            if (row < (end += std::max(counts[g], 0))) return (int)g;
+        return -1;
+    }
+};
+
+/* How far sums may be off beside fp32's: tensor cores of compute capability 9.0 add up 32 products of 8 bits by some 14
+ * bits of the largest one, which may be of the size of a sum here. */
+static double of_hopper() {
+    return library.major == 9 ? 4e-3 : 0;
+}
+
+/* With both kinds of kernels. Rows of no group and those of group `bad` (-1: none) are NaN: no other result may be. */
+struct product_of_8 {
+    pool p;
+    groups who;
+    int of_a, of_b, out, bad;
+    tensor *counts, *scale_a, *scale_b;
+    float scale;
+
+    product_of_8(const groups &g, int a, int b, int y, int nan) : who(g), of_a(a), of_b(b), out(y), bad(nan) {
+        counts = &p.integers({(int64_t)who.counts.size()}, 0, 1);
+        fill(*counts, [&, i = 0]() mutable { return who.counts[i++]; });
+        scale_a = &p.empty(FP32, {1}), scale_b = &p.empty(FP32, {1});
+        fill(*scale_a, [] { return 0.0371f; });
+        fill(*scale_b, [] { return 0.0042f; });
+        scale = (float)scale_a->x[0] * (float)scale_b->x[0];
+    }
+    tensor &numbers_of(int d, const extents &shape, bool by_row, bool turned) { /* turned: rows are columns */
+        tensor &t = p.empty(d, shape);
+        fill(t, [&, i = 0]() mutable {
+            int64_t row = turned ? i % shape[1] : i / shape[1];
+            i++;
+            int g = by_row ? who.of(row) : 0;
+            return by_row && (g < 0 || g == bad) ? (double)NAN : 8 * normal();
+        });
+        return t;
+    }
+    std::string name(const char *what, int64_t m, int64_t n) const {
+        return text_of("%s %s*%s>%s of %lld rows in %zu groups, %lld x %lld%s%s", what, dtype_text(of_a),
+                       dtype_text(of_b), dtype_text(out), (long long)who.rows, who.counts.size(), (long long)m,
+                       (long long)n, bad >= 0 ? " one NaN" : "", library.major == 9 ? " hopper" : "");
+    }
+
+    /* b: [groups][n][k], or turned, [n][groups k]. */
+    void rows(int64_t k, int64_t n, bool turned, bool biased) {
+        int64_t all = (int64_t)who.counts.size();
+        tensor &a = numbers_of(of_a, {who.rows, k}, true, false), &y = p.empty(out, {who.rows, n});
+        tensor &b = numbers_of(of_b, turned ? extents{n, all * k} : extents{all, n, k}, false, false);
+        tensor &bias = p.random(out, {all, n});
+        numbers want((size_t)(who.rows * n), 0);
+        for (int64_t r = 0; r < who.rows; r++)
+            for (int64_t j = 0, g = who.of(r); g >= 0 && j < n; j++) {
+                double sum = 0;
+                for (int64_t i = 0; i < k; i++)
+                    sum += a.x[r * k + i] * b.x[turned ? (j * all + g) * k + i : (g * n + j) * k + i];
+                want[r * n + j] = sum * scale + (biased ? bias.x[g * n + j] : 0);
+            }
+        trial t(name(biased   ? "grouped_matmul bias"
+                     : turned ? "grouped_matmul turned"
+                              : "grouped_matmul",
+                     k, n),
+                sc_grouped_matmul_args{.y = y.t,
+                                       .a = a.t,
+                                       .b = b.t,
+                                       .counts = counts->t,
+                                       .bias = given(biased, bias),
+                                       .scale_a = scale_a->t,
+                                       .scale_b = scale_b->t,
+                                       .trans_b = !turned});
+        t.run();
+        t.expect("y", y, want, 64 * sqrt((double)k) * scale, of_hopper());
+    }
+    /* a: [m][rows], c: [n][rows]. */
+    void over(int64_t m, int64_t n) {
+        int64_t all = (int64_t)who.counts.size();
+        tensor &a = numbers_of(of_a, {m, who.rows}, true, true), &c = numbers_of(of_b, {n, who.rows}, true, true);
+        tensor &y = p.empty(out, {all, m, n});
+        numbers want((size_t)(all * m * n), 0);
+        for (int64_t r = 0; r < who.rows; r++)
+            for (int64_t i = 0, g = who.of(r); g >= 0 && i < m; i++)
+                for (int64_t j = 0; j < n; j++)
+                    want[(g * m + i) * n + j] += a.x[i * who.rows + r] * c.x[j * who.rows + r] * scale;
+        trial t(name("grouped_matmul_grad", m, n),
+                sc_grouped_matmul_grad_args{
+                    .y = y.t, .a = a.t, .c = c.t, .counts = counts->t, .scale_a = scale_a->t, .scale_c = scale_b->t});
+        t.run();
+        t.expect("y", y, want, 64 * sqrt((double)who.rows) * scale, of_hopper());
+    }
+};
+
+static void groups_trials(const groups &who, int64_t k, int64_t n, int out) {
+    for (int e5m2 = 0; e5m2 < 3; e5m2++)
+        for (int bad : {-1, 1}) {
+            int a = e5m2 == 1 ? FP8_E5M2 : FP8_E4M3, b = e5m2 == 2 ? FP8_E5M2 : FP8_E4M3;
+            product_of_8 trials(who, a, b, out, bad);
+            if (e5m2 < 2) trials.rows(k, n, e5m2 == 1, false);
+            if (e5m2 < 2) trials.rows(k, n, e5m2 == 0, e5m2 == 0);
+            trials.over(k, n);
+        }
+}
+
+static void products_of_groups() {
+    if (!wanted("grouped_matmul")) return;
+    int here = library.major;
+    for (int major : {8, here}) {
+        library.major = major;
+        groups_trials({{64, 0, 30, 50}, 160}, 96, 64, BF16);
+        groups_trials({{17, 100, 3, 0, 8}, 128}, 64, 80, FP32);
+        groups_trials({{0, 33, 0}, 64}, 144, 272, FP16);
+        groups_trials({{100, 900}, 112}, 64, 64, BF16); /* more than there are */
+        groups_trials({{5, 20, 6}, 33}, 35, 47, FP32);
+        if (!quick) groups_trials({{700, 300, 0, 129, 511, 383}, 2048}, 512, 768, BF16);
+        if (!quick) groups_trials({{700, 300, 0, 129, 511, 383}, 2048}, 400, 528, FP32);
+        if (here != 9) break;
+    }
+    library.major = here;
 }
 
 int main(int argc, char **argv) {
@@ -407,6 +548,7 @@ int main(int argc, char **argv) {
     magnitudes();
     bits_of_8();
     blocks_of_8();
+    products_of_groups();
     gathers_of_8();
     return closing();
 }

@@ -1,6 +1,7 @@
 /* Products of groups by the kernels for compute capability 9.0 and by those for any GPU, against sums in double; slots
  * by group, and the same bits again. `--bench`: times of a layer's products beside one product of as many rows. Relies
- * on: check.h, runtime/cuda/k_grouped.cu, k_grouped_hopper.cu, k_route.cu. Relied on by: make gpu-test. */
+ * on: check.h, runtime/cuda/k_grouped.cu, k_grouped_hopper.cu, k_grouped_hopper_fp8.cu, k_route.cu. Relied on by: make
+ * gpu-test. */
 #include "check.h"
 
 #include "../../runtime/schema/workspace.h"
@@ -189,6 +190,36 @@ static void bench(int64_t rows, int groups, int64_t k, int64_t n, double skew) {
     printf("\n");
     for (tensor *x : {&a, &b, &y, &w, &counts}) release(*x);
 }
+
+/* The same three products in fp8: matrices as they lie, turned, and over rows of turned operands. */
+static void bench_fp8(int64_t rows, int groups, int64_t k, int64_t n, double skew) {
+    shape c = {
+        FP8_E4M3, BF16, rows,
+        k,        n,    skew < 0 ? std::vector<int>((size_t)groups, (int)(rows / groups)) : shares(groups, rows, skew)};
+    tensor a = noise(FP8_E4M3, {rows, k}), g = noise(FP8_E5M2, {rows, n}), b = noise(FP8_E4M3, {groups, n, k}),
+           turned = noise(FP8_E4M3, {k, groups * n}), at = noise(FP8_E4M3, {k, rows}), gt = noise(FP8_E5M2, {n, rows}),
+           y = noise(BF16, {rows, n}), dx = noise(BF16, {rows, k}), w = noise(FP32, {groups, n, k}),
+           one = make(FP32, {1}), counts = counts_of(c);
+    fill(one, [] { return 1; });
+    sc_grouped_matmul_args forward = {
+        .y = y.t, .a = a.t, .b = b.t, .counts = counts.t, .scale_a = one.t, .scale_b = one.t, .trans_b = 1};
+    sc_grouped_matmul_args back = {
+        .y = dx.t, .a = g.t, .b = turned.t, .counts = counts.t, .scale_a = one.t, .scale_b = one.t, .trans_b = 1};
+    sc_grouped_matmul_grad_args over = {
+        .y = w.t, .a = gt.t, .c = at.t, .counts = counts.t, .scale_a = one.t, .scale_c = one.t};
+    library.major = major_here;
+    sc_task t1 = task_of(forward, 0, stream, &library), t2 = task_of(back, 0, stream, &library),
+            t3 = task_of(over, 0, stream, &library);
+    double flops = 2.0 * (double)rows * (double)k * (double)n;
+    double ms[] = {milliseconds(stream, [&] { sc_k_grouped_matmul(&t1); }),
+                   milliseconds(stream, [&] { sc_k_grouped_matmul(&t2); }),
+                   milliseconds(stream, [&] { sc_k_grouped_matmul_grad(&t3); })};
+    printf("time fp8, %lld rows, %d groups%s, %lld x %lld: forward %.3f ms %.0f TFLOP/s, to rows %.3f %.0f, over rows "
+           "%.3f %.0f\n",
+           (long long)rows, groups, skew > 0 ? " very unequal" : "", (long long)k, (long long)n, ms[0],
+           flops / ms[0] / 1e9, ms[1], flops / ms[1] / 1e9, ms[2], flops / ms[2] / 1e9);
+    for (tensor *x : {&a, &g, &b, &turned, &at, &gt, &y, &dx, &w, &one, &counts}) release(*x);
+}
 #endif
 
 int main(int argc, char **argv) {
@@ -202,6 +233,9 @@ int main(int argc, char **argv) {
         bench(131072, 32, 1024, 2048, -1), bench(131072, 32, 1024, 1024, -1), bench(131072, 32, 2048, 2048, -1);
         bench(131072, 32, 1024, 2048, 0), bench(131072, 32, 1024, 2048, 4), bench(262144, 128, 2048, 1536, -1);
         bench(262144, 128, 768, 2048, 0), bench(131072, 1, 1024, 2048, -1);
+        bench_fp8(131072, 32, 1024, 2048, -1), bench_fp8(131072, 32, 2048, 2048, -1);
+        bench_fp8(131072, 32, 1024, 2048, 4), bench_fp8(262144, 128, 2048, 1536, -1);
+        bench_fp8(262144, 128, 768, 2048, 0), bench_fp8(131072, 1, 1024, 2048, -1);
         return 0;
     }
 #endif

@@ -19,7 +19,7 @@ FOLDER = os.path.join(BUILD, "marked")
 NOTED = os.path.join(FOLDER, "reached")  # a byte a diagnostic: 1 where it was executed
 UNITS = ["unit_compiler", "unit_runtime", "unit_host"]
 TESTS = ["actual", r"adapters\.dora_is_pefts", "advice", "arrays", "background", "bad_input", "build", "calibrate", "cli", "data", "explain", "failures", "import", "launch", "living", "pack", "page", "plan", "signals", "report", "sweep", "diff", "outputs", "text", r"manual\.completions",
-         r"hostile\.stopped_rank", r"ema\.a_program_without_an_average_says_so", r"fp8\.(refused|gpus_without_fp8_are_refused)", r"fp8_blocks\.refused", r"moments8\.resumes", r"options\.policy_mistakes_name_the_entry"]
+         r"hostile\.stopped_rank", r"ema\.a_program_without_an_average_says_so", r"fp8\.(refused|gpus_without_fp8_are_refused)", r"fp8_blocks\.refused", r"fp8_experts\.refused", r"moments8\.resumes", r"options\.policy_mistakes_name_the_entry"]
 # Of these, long tests of good input alone.
 SKIPPED = (r"^(diff\.(every_change_is_true|text_folds|equal_inputs)|page\.(?!refusals)|pack\.(challenges|random)"
            r"|plan\.(gpu_beside|small|shapes|bits|policies_that|the_same_text)|sweep\.(the_network|svg|max_where)"

@@ -10,7 +10,7 @@ import os
 import re
 import sys
 
-from harness import ROOT, SHARDC, build, check, close, command, corpus, floats, must, planned, read_log, read_safetensors, relative, same_run, scratch, settings, shared, steps, train, write_safetensors
+from harness import ROOT, SHARDC, build, check, close, command, corpus, floats, microbatches, must, planned, read_log, read_safetensors, relative, same_run, scratch, settings, shared, steps, train, write_safetensors
 
 sys.path.append(os.path.join(ROOT, "tests", "golden"))
 from signs import hash_of, hashed, signed_sum  # noqa: E402
@@ -201,11 +201,11 @@ def test_the_first_step_has_no_history():
 SMALL = {"layers": 2, "dim": 128, "heads": 2, "vocab": 256, "batch": 2, "seq": 64, "matmul": "fp8", "precision": "bf16"}
 
 
-def trained(world=1, threads=None, policy=None, **options):
+def trained(world=1, threads=None, policy=None, model="gpt2.lua", sizes=None, **options):
     folder = scratch("fp8-plan")
     log, weights = os.path.join(folder, "log.jsonl"), os.path.join(folder, "w.safetensors")
-    binary = build("gpt2.lua", world=world, policy=policy, **dict(SMALL, **options))
-    train(binary, "--data", corpus(), "--steps", "4", "--lr", "1e-3", "--log", log, "--export", weights, *(["--threads", threads] if threads else []))
+    binary = build(model, world=world, policy=policy, **dict(SMALL if sizes is None else sizes, **options))
+    train(binary, "--data", corpus(), "--steps", "4", "--lr", "1e-3", "--log", log, "--export", weights, *microbatches(options), *(["--threads", threads] if threads else []))
     return read_log(log), read_safetensors(weights)
 
 

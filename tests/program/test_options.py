@@ -21,7 +21,7 @@ TESTED = {
         "requires_all_reduce": S + "all_reduce_deferred", "all_gather": "rows_extension.X3_less_travels"},
     "nn.mesh": {"replicate": S + "meshes", "shard": S + "meshes", "expert": "experts.experts_spread_over_ranks"},
     "mp_policy": {"param_dtype": S + "mixed_precision", "grad_dtype": S + "mixed_precision", "reduce_dtype": S + "mixed_precision", "output_dtype": S + "mixed_precision", "matmul_dtype": "fp8.a_linear",
-                  "matmul_grad_dtype": "fp8.gradients_in_e4m3", "recipe": "fp8.scales_of_steps_before",
+                  "matmul_grad_dtype": "fp8.gradients_in_e4m3", "matmul_expert_dtype": "fp8_experts.what_leaves_experts_wide", "recipe": "fp8.scales_of_steps_before",
                   "cast_forward_inputs": S + "mixed_precision", "buffer_dtype": "options.buffer_dtype"},
     "offload": {"params": S + "offload", "grads": S + "offload", "optimizer": S + "offload"},
     "prefetch": {"forward": S + "prefetch", "backward": S + "prefetch"},
