@@ -35,6 +35,7 @@ NAMED = {
     "lower/accumulate.c": (3, "is about the gradients of logits"),
     "lower/chunks.c": (4, "is about losses of logits, and which of two products an add is fused with"),
     "lower/concat_in_place.c": (1, "is about concat"),
+    "lower/narrow.c": (3, "is about what quantize and absmax read"),
     "lower/qkv_fusion.c": (3, "is about matmul, rope and attention"),
     "lower/quantize_fusion.c": (3, "is about what absmax and quantize read"),
     "lower/shard/assign.c": (2, "nn.assign traces stores; the first program of a step overwrites, and a skipped step writes nothing"),

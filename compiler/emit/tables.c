@@ -317,8 +317,8 @@ static const char *precision_of(const Emit *e) {
         if (!u->params.n) continue;
         const char *made =
             u->grad_dtype == u->reduce ? "" : arena_printf(e->a, "%s summed in ", dtype_name(u->grad_dtype));
-        const char *one =
-            arena_printf(e->a, "computes in %s, gradients in %s%s", dtype_name(u->computes), made, dtype_name(u->reduce));
+        const char *one = arena_printf(e->a, "computes in %s, gradients in %s%s", dtype_name(u->computes), made,
+                                       dtype_name(u->reduce));
         if (!strstr(all, one)) all = arena_printf(e->a, "%s%s%s", all, *all ? "; " : "", one);
     }
     return all;

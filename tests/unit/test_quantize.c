@@ -89,7 +89,8 @@ Test(quantize, variants_name_both_dtypes_and_what_is_turned) {
     cr_expect_eq(costs(p, FORWARD, "both"), 1 + 3);
     cr_expect_eq(costs(p, FORWARD, "both silu_mul"), 1);
     cr_expect_eq(costs(p, BACKWARD, "both"), 1, "a gate's gradients are another kernel's");
-    const char *offloaded = "matmul_dtype = 'fp8', reduce_dtype = 'fp32' }, offload = { params = true, optimizer = true";
+    const char *offloaded =
+        "matmul_dtype = 'fp8', reduce_dtype = 'fp32' }, offload = { params = true, optimizer = true";
     cr_expect_eq(costs(program(lowered(text("", offloaded), 1), "micro"), BACKWARD, "turn"), 3, "fetched again");
     p = program(lowered(text("block.down.weight = nn.parameter { 128, 64 }\n"
                              "block.down.bias = nil\n"

@@ -66,35 +66,34 @@ void shard_quantize(Making *c, Unit *u, bool frozen, Phase phase, int pos) {
 }
 
 /* ── what a program reads of them ────────────────────────────────────────────────────────────────────────────────── */
-static const Param *made_of(const Op *op, const Value *x) {
-    const Param *p = x ? value_root(x)->param : NULL;
-    bool quantizes = op->kind == OP_quantize || op->kind == OP_absmax;
-    return quantizes && p && !p->is_buffer && shard_travels_narrow(p->unit) ? p : NULL;
+/* The parameter, of a unit that travels so, that op, of this kind, reads. */
+static const Param *read_by(const Op *op, OpKind kind) {
+    const Param *p = op && op->kind == kind ? value_root(op_operand(op))->param : NULL;
+    return p && !p->is_buffer && shard_travels_narrow(p->unit) ? p : NULL;
 }
 
 const Param *shard_narrow_read(const Value *v) {
     const Op *op = v && !v->base ? v->def : NULL;
-    return op && op->kind == OP_quantize && !op->quantize.turn && v == op->quantize.y ? made_of(op, op->quantize.x)
-                                                                                      : NULL;
+    const Param *p = read_by(op, OP_quantize);
+    return p && !INT_OF(op, turn) && v == RESULT_OF(op, y) ? p : NULL;
 }
 
 bool shard_narrow_known(const Op *op) {
-    return op->kind == OP_absmax ? made_of(op, op->absmax.x) != NULL
-                                 : op->kind == OP_quantize && !op->quantize.turn && made_of(op, op->quantize.x);
+    return read_by(op, OP_absmax) || (read_by(op, OP_quantize) && !INT_OF(op, turn));
 }
 
 Value *shard_narrow_scale(Graph *g, Value *v) {
     const Op *op = v ? v->def : NULL;
-    const Param *p = op && op->kind == OP_quantize && v == op->quantize.scale ? made_of(op, op->quantize.x) : NULL;
-    if (!p) return v;
+    const Param *p = read_by(op, OP_quantize);
+    if (!p || v != RESULT_OF(op, scale)) return v;
     State *scales = p->unit->scales[!shard_trainable(p)];
     return value_new_view(g, scales->value, 0, NULL, NULL, slot_of(p));
 }
 
 Op *shard_narrow_turned(Graph *g, const Op *op, Value *full) {
-    const Param *p = op->kind == OP_quantize && op->quantize.turn ? made_of(op, op->quantize.x) : NULL;
-    if (!p) return NULL;
-    Value *y = op->quantize.y;
+    const Param *p = read_by(op, OP_quantize);
+    if (!p || !INT_OF(op, turn)) return NULL;
+    Value *y = op_result(op);
     int64_t across[] = {1, y->shape[0]};
     Op *turn = op_new_like(g, op);
     turn->kind = OP_copy;
