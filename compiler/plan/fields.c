@@ -10,6 +10,8 @@ static const Field fields[] = {
     {IN_DEVICE, "usable_bytes", F_REAL, offsetof(Plan, device_usable)},
     {IN_DEVICE, "peak_flops", F_REAL, offsetof(Plan, peak_flops)},
     {IN_DEVICE, "peak_dtype", F_DTYPE, offsetof(Plan, peak_dtype)},
+    {IN_DEVICE, "host_up", F_RATE, offsetof(Plan, host_up)},
+    {IN_DEVICE, "host_down", F_RATE, offsetof(Plan, host_down)},
     {IN_DEVICE, "time_source", F_TEXT, offsetof(Plan, time_source)},
     {IN_DEVICE, "time_off", F_REAL, offsetof(Plan, time_off)},
     {IN_MESH, "world", F_COUNT, offsetof(Plan, world)},

@@ -125,7 +125,9 @@ typedef struct {
     int64_t bound_bytes[N_ARENAS];
     LibraryLine *library;
     int nlibrary;
-    double device_usable;                     /* bytes of device memory for a process; 0 unknown */
+    double host_up, host_down; /* B/s of a rank's copies to host memory and back while all ranks of its machine copy; 0:
+                                  not known, or not of use */
+    double device_usable;      /* bytes of device memory for a process; 0 unknown */
     double tokens_per_step, samples_per_step; /* of all ranks in one microbatch; tokens 0: the inputs are none */
     int microbatches;                         /* of a step, as the model says: accumulate; 0: not known */
     double model_flops,

@@ -1,5 +1,5 @@
 /* Writes a plan as blocks of JSON that the script of a page reads.
- * Relies on: live.h, sentences.h (reasons of waits), ops.h (names of operands).
+ * Relies on: live.h, savings.h, sentences.h (reasons of waits), ops.h (names of operands).
  * Relied on by: page.c, diff_page.c. */
 #include "../plan/sentences.h"
 #include "page.h"
@@ -7,6 +7,7 @@
 #include "../ir/ops.h"
 #include "../ir/training.h"
 #include "../plan/live.h"
+#include "../plan/savings.h"
 #include "report.h"
 
 #include <math.h>
@@ -280,6 +281,26 @@ static void storages(Blocks *w, int program) {
     str_add(&w->s, "}");
 }
 
+/* [kind, modules alike, how many, bytes at the peak, bytes of the largest moment, us, bytes copied, entry, ...] */
+static void savings(Blocks *w, int program) {
+    Savings all = plan_savings(w->plan, program);
+    member(w, "savings");
+    str_add(&w->s, "[");
+    for (int i = 0; i < all.n; i++) {
+        const Saving *x = &all.at[i];
+        str_add(&w->s, i ? ",\n[" : "[");
+        page_string(&w->s, savings_word(x->kind));
+        str_add(&w->s, ",");
+        page_string(&w->s, x->pattern);
+        str_addf(&w->s, ",%d,%lld,%lld,", x->modules, (long long)x->bytes, (long long)x->lower);
+        add_real(&w->s, x->us);
+        str_addf(&w->s, ",%lld,", (long long)x->copied);
+        page_string(&w->s, x->entry);
+        str_add(&w->s, "]");
+    }
+    str_add(&w->s, "]");
+}
+
 /* Its events and storages: a block of its own, which the page reads when the program is shown. */
 static void program_block(Blocks *w, int program) {
     const PlanProgram *g = &w->plan->programs[program];
@@ -296,6 +317,7 @@ static void program_block(Blocks *w, int program) {
         }
         str_add(&w->s, "]");
     }
+    savings(w, program);
     storages(w, program);
     str_add(&w->s, "}</script>\n");
 }
@@ -334,6 +356,8 @@ static void figures(Blocks *w) {
     real_member(w, "usable_bytes", p->device_usable);
     real_member(w, "library_bytes", library);
     real_member(w, "library_tolerance", tolerance);
+    real_member(w, "host_up", p->host_up);
+    real_member(w, "host_down", p->host_down);
     pair_member(w, "arena_bytes", p->arena_bytes);
     pair_member(w, "bound_bytes", p->bound_bytes);
     real_member(w, "step_us", s.step_us);

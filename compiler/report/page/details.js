@@ -183,16 +183,36 @@ class Details {
     return d;
   }
 
+  // ── what would lower the peak ──
+  next() {
+    const { program: p, plan } = this.state, most = 8;
+    if (!p.savings.length) return [];
+    const rows = p.savings.map(s => several(
+      make("tr", { "data-saving": s.kind + " " + s.pattern, "data-bytes": s.bytes, "data-lower": s.lower, "data-us": s.us }, make("td", {}, s.kind + " ", named(s.pattern), s.modules > 1 ? " (" + s.modules + ")" : ""),
+        ...[bytesOf(s.bytes), bytesOf(s.lower), s.us > 0 ? "+" + timeText(s.us) : "hidden"].map(x => make("td", { class: "number" }, x))),
+      make("tr", { class: "more" }, make("td", { colspan: 4 }, ...this.copied(s.entry)))));
+    const rates = plan.host_up > 0 ? ["Offload: what copies take longer than the kernels of the forward and of the backward that they run beside, at " + amountText(plan.host_up, "B/s") + " to the host and " + amountText(plan.host_down, "B/s") + " back a rank. "] : [];
+    return [make("h2", {}, "What would lower the peak"),
+      ...longTable({ class: "sums", "data-table": "next" }, ["policy, for which modules", "frees", "peak falls", "step"], rows, most),
+      make("p", { class: "dim" }, "The most bytes of the peak a millisecond first. Frees: at the moment of today's peak; it falls by less where another moment is the highest then. Recompute: the durations, in this plan, of what would run again. ", ...rates,
+        "Put entries into a file, ", make("code", {}, "return { … }"), ", and give it as ", make("code", {}, "--policy"), "; ", make("code", {}, "shardc plan"), " mixes them under a budget and times the whole.")];
+  }
+
+  // A text that a button copies; it is selected too, for browsers that give pages no clipboard.
+  copied(text) {
+    const code = make("code", { class: "copied" }, text);
+    return [code, " ", make("button", { type: "button", class: "link", "aria-label": "Copy " + text, click: () => {
+      getSelection().selectAllChildren(code);
+      if (navigator.clipboard) navigator.clipboard.writeText(text).catch(() => {});
+      say("copied: " + text);
+    } }, "Copy")];
+  }
+
   // ── sums of the program ──
   sums() {
     const { program: p } = this.state, all = p.timeByOp(), exposed = p.exposed(), most = 8;
     const share = us => p.step_us > 0 ? (100 * us / p.step_us).toFixed(1) + " %" : "";
-    const table = (key, title, first, rows) => {
-      const body = make("tbody", {}, ...rows.slice(0, most)), rest = rows.slice(most);
-      return [make("table", { class: "sums", "data-table": key }, make("caption", {}, title),
-        make("thead", {}, make("tr", {}, make("th", { scope: "col" }, first), ...["events", "time", "of the program"].map(t => make("th", { scope: "col", class: "number" }, t)))), body),
-        rest.length > 0 && make("button", { type: "button", class: "link", click: event => { body.append(...rest); event.target.remove(); } }, "all " + rows.length + " rows")];
-    };
+    const table = (key, title, first, rows) => longTable({ class: "sums", "data-table": key }, [first, "events", "time", "of the program"], rows, most, title);
     const row = (name, { count, us }) => make("tr", { "data-sum": name, "data-count": count, "data-us": us }, make("td", {}, named(name)), ...[grouped(count), timeText(us), share(us)].map(t => make("td", { class: "number" }, t)));
     return [
       ...(all.length ? table("ops", "Time by op; streams run side by side", "op", all.map(r => row(r.op, r))) : []),

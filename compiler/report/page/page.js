@@ -61,6 +61,7 @@ function show(index) {
   arrange();
   legend();
   panels();
+  $("next").replaceChildren(...details.next());
   $("sums").replaceChildren(...details.sums());
 }
 

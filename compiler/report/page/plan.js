@@ -63,6 +63,7 @@ class Program {
     if (this.made) return this;
     this.made = true;
     const d = JSON.parse(this.block("program-" + this.index)), { actual } = d, n = this.n, { strings, stream_names } = this.plan;
+    this.savings = d.savings.map(([kind, pattern, modules, bytes, lower, us, copied, entry]) => ({ kind, pattern, modules, bytes, lower, us, copied, entry }));
     this.storages = this.plan.lasting.concat(readStorages(this.plan, d.storages, this.index));
     this.ids = d.id;
     this.op = Int32Array.from(d.op);
