@@ -165,7 +165,7 @@ FUZZ := clang -std=gnu17 $(CPPF) -O1 -g1 -w -fsanitize=fuzzer,address,undefined 
 $(B)/fuzz_safetensors: tests/fuzz/fuzz_safetensors.c runtime/host/safetensors.c runtime/host/dtype.c runtime/host/die.c
 $(B)/fuzz_bin: tests/fuzz/fuzz_bin.c runtime/host/data.c runtime/host/npy.c runtime/host/shuffle.c runtime/host/die.c
 $(B)/fuzz_jsonl: tests/fuzz/fuzz_jsonl.c compiler/cli/jsonl.c
-$(B)/fuzz_plan: tests/fuzz/fuzz_plan.c $(filter-out $(patsubst %,compiler/report/%.c,tasks page page_blocks diff_page profile explain runs),$(wildcard compiler/verify/*.c compiler/report/*.c compiler/plan/*.c compiler/base/*.c)) compiler/ir/ir.c compiler/ir/purpose.c
+$(B)/fuzz_plan: tests/fuzz/fuzz_plan.c $(filter-out $(patsubst %,compiler/report/%.c,tasks page page_blocks diff_page profile explain origin runs),$(wildcard compiler/verify/*.c compiler/report/*.c compiler/plan/*.c compiler/base/*.c)) compiler/ir/ir.c compiler/ir/purpose.c
 FUZZERS := $(B)/fuzz_safetensors $(B)/fuzz_bin $(B)/fuzz_jsonl $(B)/fuzz_plan
 $(FUZZERS): tests/fuzz/mutate_json.h $(wildcard runtime/host/*.h compiler/*/*.h compiler/*/*/*.h)
 	@mkdir -p $(@D)

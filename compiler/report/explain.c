@@ -1,6 +1,6 @@
 /* `shardc explain` and the table of --explain. What is said is in the plan or follows from it. Which pass made an op is
  * known by its number: each pass notes how many ops had been made when it ended.
- * Relies on: explain.h, sentences.h (reasons of waits), figures.h, live.h.
+ * Relies on: explain.h, origin.h, sentences.h (reasons of waits), slack.h, figures.h, live.h.
  * Relied on by: cli/explain.c and the commands with --explain. */
 #include "explain.h"
 #include "../plan/sentences.h"
@@ -11,6 +11,8 @@
 #include "../ir/training.h"
 #include "../plan/figures.h"
 #include "../plan/live.h"
+#include "../plan/slack.h"
+#include "origin.h"
 #include "report.h"
 
 #include <math.h>
@@ -21,7 +23,7 @@ typedef struct {
     FILE *f;
     const Plan *plan;
     const PlanProgram *p;
-    double *slack; /* by event of p: how much later it may end without a longer step */
+    const double *slack; /* by event of p: how much later it may end without a longer step */
 } Explain;
 
 /* ── words ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
@@ -48,36 +50,12 @@ static const char *event_named(const Explain *w, int e) {
                         *x->module ? x->module : "-");
 }
 
-static const char *pass_of(const Explain *w, const Op *op) {
-    const Graph *g = w->plan->graph;
-    for (int i = 0; g && i < g->passes.n; i++)
-        if (op->made < g->passes.at[i].nops) return g->passes.at[i].name;
-    return "?";
-}
-
 static const char *op_named(const Explain *w, const Op *op) {
     return arena_printf(w->plan->arena, "%s (%s, %s %s%s)", op->id, op_label(w->plan->arena, op), phase_name(op->phase),
                         op->module && *op->module->path ? op->module->path : "-", source_of(w, op->src));
 }
 
 /* ── an event ────────────────────────────────────────────────────────────────────────────────────────────────────── */
-/* From the last event to the first: it must end before the next on its stream, and those that wait for it, must begin.
- */
-static void find_slack(Explain *w) {
-    const PlanProgram *p = w->p;
-    w->slack = NEW_ARRAY(w->plan->arena, double, p->n + 1);
-    double next[N_STREAMS], *end = NEW_ARRAY(w->plan->arena, double, p->n + 1);
-    for (int s = 0; s < N_STREAMS; s++) next[s] = p->step_us;
-    for (int e = 0; e < p->n; e++) end[e] = p->step_us;
-    for (int e = p->n; e-- > 0;) {
-        const Event *x = &p->events[e];
-        end[e] = fmin(end[e], next[x->stream]);
-        double begin = next[x->stream] = end[e] - x->duration_us;
-        for (int i = 0; i < x->nwaits; i++) end[x->waits[i]] = fmin(end[x->waits[i]], begin);
-        w->slack[e] = fmax(end[e] - x->start_us - x->duration_us, 0);
-    }
-}
-
 static void made_by(const Explain *w, const Op *op) {
     if (!op) {
         line(w, "made by", "a plan.json and a binary do not say which pass; give the model");
@@ -87,33 +65,22 @@ static void made_by(const Explain *w, const Op *op) {
     if (op->origin)
         from = arena_printf(w->plan->arena, "%s %s", op->phase == op->origin->phase ? ", from" : ", for",
                             op_named(w, op->origin));
-    line(w, "made by", "pass %s%s", pass_of(w, op), from);
-    const char *kernel = strcmp(w->plan->target, "cuda") ? "" : rule_attention_words(rule_attention_kernel(op));
+    line(w, "made by", "pass %s%s", origin_pass(w->plan, op), from);
+    const char *kernel = origin_kernel(w->plan, op);
     if (*kernel) line(w, "computed by", "%s", kernel);
     if (op->unit) line(w, "unit", "%d %s", op->unit->id, *op->unit->name ? op->unit->name : "(model)");
     for (const Joined *j = op->joined; j; j = j->next)
         line(w, "joined by", "pass epilogue_fusion, with %s (%s)", j->id, op_info[j->kind].name);
     for (int i = 0; i < op->nbody && i < MOST_NAMED; i++)
-        line(w, i ? "" : "one kernel of", "%s, by pass %s", op_named(w, op->body[i]), pass_of(w, op->body[i]));
+        line(w, i ? "" : "one kernel of", "%s, by pass %s", op_named(w, op->body[i]),
+             origin_pass(w->plan, op->body[i]));
 }
 
 static void issued(const Explain *w, int e) {
     const Event *x = &w->p->events[e];
     const char *other = x->issue_other >= 0 ? event_named(w, x->issue_other) : NULL;
-    const char *said = "";
-    switch (x->issue_rule) {
-    case ISSUE_UNKNOWN: return;
-    case ISSUE_PINNED: said = other ? "in the graph's order, after" : "first in the graph's order"; break;
-    case ISSUE_NEEDED: said = "just before what needs it first,"; break;
-    case ISSUE_READY:
-        said = other ? "as soon as what it needs last had been:" : "at the start: it needs no event";
-        break;
-    case ISSUE_LIMITED: said = purposes[x->purpose].limited; break;
-    case ISSUE_SURE: said = "when a gradient has surely come, so that no kernel waits for it:"; break;
-    case ISSUE_BEHIND: said = "behind the reduce of a later gradient, to run beside it:"; break;
-    case ISSUE_AT_END: said = "at the end of the backward, to run beside the last reduces"; break;
-    case ISSUE_STREAMED: said = "as late as the rest of the backward hides it"; break;
-    }
+    const char *said = origin_issue(x);
+    if (!*said) return;
     line(w, "issued", "%s%s%s", said, other ? " " : "", other ? other : "");
 }
 
@@ -307,7 +274,7 @@ static bool explain_in(Explain *w, int program, const char *id) {
     w->p = &w->plan->programs[program];
     for (int e = 0; e < w->p->n; e++)
         if (!strcmp(w->p->events[e].id, id)) {
-            find_slack(w);
+            w->slack = plan_slack(w->plan, w->p);
             explain_event(w, e);
             return true;
         }

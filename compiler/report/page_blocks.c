@@ -1,5 +1,5 @@
 /* Writes a plan as blocks of JSON that the script of a page reads.
- * Relies on: live.h, savings.h, sentences.h (reasons of waits), ops.h (names of operands).
+ * Relies on: live.h, savings.h, slack.h, origin.h, sentences.h (reasons of waits), ops.h (names of operands).
  * Relied on by: page.c, diff_page.c. */
 #include "../plan/sentences.h"
 #include "page.h"
@@ -8,6 +8,8 @@
 #include "../ir/training.h"
 #include "../plan/live.h"
 #include "../plan/savings.h"
+#include "../plan/slack.h"
+#include "origin.h"
 #include "report.h"
 
 #include <math.h>
@@ -123,9 +125,25 @@ static void operands(Blocks *w, const Slot *slots, Value *const *values, int n) 
     }
 }
 
+/* [pass, the event that it was made for, kernel, purpose, rule of issue, the event that the rule speaks of] */
+static void origin(Blocks *w, const Map *ids, const Event *x) {
+    const Op *op = x->op_ir;
+    str_add(&w->s, "[");
+    add_index(w, w->texts, op ? origin_pass(w->plan, op) : "");
+    str_addf(&w->s, ",%d,", op && op->origin && op->origin->id ? map_find(ids, op->origin->id) : -1);
+    add_index(w, w->texts, op ? origin_kernel(w->plan, op) : "");
+    str_add(&w->s, ",");
+    add_index(w, w->texts, purposes[x->purpose].name);
+    str_add(&w->s, ",");
+    add_index(w, w->texts, origin_issue(x));
+    str_addf(&w->s, ",%d],", x->issue_other);
+}
+
 /* A block of its own, a row a line: the page reads a row when it shows the event. */
 static void details_block(Blocks *w, int program) {
     const PlanProgram *g = &w->plan->programs[program];
+    Map *ids = map_new(w->plan->arena);
+    for (int e = 0; e < g->n; e++) map_index(ids, g->events[e].id);
     str_addf(&w->s, "<script id=\"%sdetails-%d\" type=\"application/json\">", w->prefix, program);
     for (int e = 0; e < g->n; e++) {
         if (e) str_add(&w->s, "\n");
@@ -145,6 +163,7 @@ static void details_block(Blocks *w, int program) {
         str_add(&w->s, "],[");
         if (op) operands(w, op_info[op->kind].operands, op->in, op->nin);
         str_add(&w->s, "],");
+        origin(w, ids, x);
         page_string(&w->s, w->statements && w->statements[program][e] ? w->statements[program][e] : "");
         str_add(&w->s, "]");
         str_spill(&w->s, w->f);
@@ -200,6 +219,13 @@ static void event_columns(Blocks *w, const PlanProgram *g) {
         }
         str_add(&w->s, "]");
     }
+    const double *slack = plan_slack(w->plan, g);
+    open_column(w, "slack", false);
+    for (int e = 0; e < g->n; e++) {
+        next_cell(w, e == 0);
+        add_real(&w->s, slack[e]);
+    }
+    str_add(&w->s, "]");
     open_column(w, "waits", false); /* an event, one that it waits for, and so on */
     bool first = true;
     for (int e = 0; e < g->n; e++)

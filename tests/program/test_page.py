@@ -597,7 +597,7 @@ def test_emitted_statements():
             b.open(page)
             for name in b.run("shardc.state.plan.programs.map(p => p.name)"):
                 at = text.index("static void program_%s(" % name)
-                for statement in b.run("(() => { const p = shardc.state.plan.programs.find(p => p.name === %s).prepare(); return p.ids.map((_, e) => p.row(e)[12]); })()" % json.dumps(name)):
+                for statement in b.run("(() => { const p = shardc.state.plan.programs.find(p => p.name === %s).prepare(); return p.ids.map((_, e) => p.row(e)[STATEMENT]); })()" % json.dumps(name)):
                     check(statement.strip(), "an event of %s has no statement" % name)
                     check(statement in text[at:], "not in what build writes, behind the one before: %s" % statement)
                     at, shown = text.index(statement, at) + len(statement), shown + 1

@@ -28,11 +28,13 @@ class Details {
         ["starts", make("span", { "data-value": p.start[e] }, timeText(p.start[e]))],
         before >= .005 && ["idle before it", make("span", { "data-value": before }, timeText(before))],
         ["takes", make("span", { "data-value": us }, timeText(us))],
+        ["may end later", make("span", { "data-value": p.slack[e] }, p.slack[e] > 0 ? timeText(p.slack[e]) : "no"), p.slack[e] > 0 ? ", without a longer step" : ": it is on the critical path, and the step is longer by whatever it takes longer"],
         p.actual && ["took in the run", make("span", { "data-value": p.actual.took[e] }, timeText(p.actual.took[e])), us > 0 ? ", " + (p.actual.took[e] / us).toFixed(2) + " times as predicted" : ""],
         p.actual && ["ran", make("span", { "data-value": p.actual.start[e] }, timeText(p.actual.start[e])), " to ", make("span", { "data-value": p.actual.end[e] }, timeText(p.actual.end[e]))],
         r[FLOPS] > 0 && ["arithmetic", make("span", { "data-value": r[FLOPS] }, amountText(r[FLOPS], "FLOP") + rate(r[FLOPS], "FLOP"))],
         r[BYTES] > 0 && [r[COMM] >= 0 ? "on the wire" : p.kind[e] === COPY ? "copied" : "memory traffic", make("span", { "data-value": r[BYTES] }, bytesText(r[BYTES]) + rate(r[BYTES], "B"))],
       ]),
+      this.origin(r[ORIGIN]),
       this.accesses("Reads", r[READS], r[OPERANDS]),
       this.accesses("Writes", r[WRITES], r[RESULTS]),
       this.waits(e),
@@ -40,6 +42,15 @@ class Details {
       r[STATEMENT] && make("div", {}, make("h3", {}, "Emitted statement"), make("pre", { class: "statement" }, r[STATEMENT].replace(/\n {8,}/g, " ").replace(/^ +/gm, "").trim())),
     ];
     return out.filter(Boolean);
+  }
+
+  // Who made an event, and what decided its place in the issue order; a plan.json and a binary do not say it.
+  origin(o) {
+    const { texts } = this.state.plan, event = e => e >= 0 ? [" ", this.eventLink(e), " ", named(this.painter.eventLabel(e))] : [];
+    return make("div", {}, make("h3", {}, "Why it stands here"), make("p", { id: "origin" }, "It is here to " + texts[o[PURPOSE]] + ". ",
+      ...(texts[o[PASS]] ? ["Made by pass " + texts[o[PASS]], ...(o[MADE_FOR] >= 0 ? [" for", ...event(o[MADE_FOR])] : []), ". "] : []),
+      ...(texts[o[MADE_KERNEL]] ? ["Computed by " + texts[o[MADE_KERNEL]] + ". "] : []),
+      ...(texts[o[ISSUED]] ? ["Issued ", make("span", { id: "issued" }, texts[o[ISSUED]], ...event(o[ISSUED_BY])), "."] : ["Which pass made it and what decided its place, only a model tells: a plan.json and a binary do not."])));
   }
 
   // operands: [name, shape, storage] of values; several may lie in one storage.

@@ -6,7 +6,9 @@ class Painter extends Axis {
   constructor(canvas, state) {
     super(canvas, state, state.plan, () => state.program.duration);
     const p = () => this.state.program;
-    this.look = { fill: e => this.fills[p().phase[e]][p().kind[e]], underlined: e => p().kind[e] >= COLLECTIVE, text: e => this.eventLabel(e) };
+    const dimmed = e => this.state.critical && p().slack[e] > 0;
+    this.look = { fill: e => dimmed(e) ? this.colour.band : this.fills[p().phase[e]][p().kind[e]], underlined: e => p().kind[e] >= COLLECTIVE && !dimmed(e),
+      text: e => dimmed(e) ? "" : this.eventLabel(e), weight: (e, part) => dimmed(e) ? part / 1e3 : part };
   }
 
   readColours() {

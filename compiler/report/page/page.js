@@ -2,7 +2,7 @@
 
 const began = performance.now();
 const plan = readPlan(name => $(name).textContent);
-const state = { plan, program: null, arena: DEVICE, t0: 0, t1: 1, selection: null, hover: null, cursor: null, range: null, actual: plan.actual_us !== undefined };
+const state = { plan, program: null, arena: DEVICE, t0: 0, t1: 1, selection: null, hover: null, cursor: null, range: null, critical: false, actual: plan.actual_us !== undefined };
 const painter = new Painter($("canvas"), state);
 const details = new Details(state, select, painter);
 
@@ -42,7 +42,7 @@ function legend() {
   const phases = new Set(p.phase), classes = new Set(p.storages.filter(s => s.arena === state.arena).map(s => s.cls)), product = [...phases].sort()[0] || 0;
   $("legend").replaceChildren(
     ...plan.phases.map((name, i) => phases.has(i) && item(painter.fills[i][MATMUL], name)).filter(Boolean),
-    item(painter.fills[product][ATTENTION], "attention deeper"), item(painter.fills[product][KERNEL], "other kernels paler"), "underlined: collectives and copies", item(painter.colour.budget, p.leading ? p.leading.name + " waits for another stream" : "waits"),
+    ...(state.critical ? [item(painter.colour.band, "may end later")] : []), item(painter.fills[product][ATTENTION], "attention deeper"), item(painter.fills[product][KERNEL], "other kernels paler"), "underlined: collectives and copies", item(painter.colour.budget, p.leading ? p.leading.name + " waits for another stream" : "waits"),
     make("strong", {}, "Memory"), ...plan.classes.map((name, i) => classes.has(i) && item(painter.classes[i], name)).filter(Boolean));
 }
 
@@ -179,6 +179,14 @@ function toggleActual() {
   say(state.actual ? "times of the run are shown" : "times of the run are hidden");
 }
 
+function toggleCritical() {
+  state.critical = !state.critical;
+  $("critical").setAttribute("aria-pressed", String(state.critical));
+  legend();
+  request();
+  say(state.critical ? "events with slack are dimmed" : "all events are in full colour");
+}
+
 // ── pointer ──
 function clicked(hit, x) {
   if (hit.event !== undefined) select({ event: hit.event });
@@ -288,11 +296,12 @@ function start() {
   timelines();
   head();
   pointers();
-  timelineKeys({ ArrowUp: () => otherStream(-1), ArrowDown: () => otherStream(1), ",": () => step(-1), ".": () => step(1), p: toPeak, r: toggleActual, Escape: () => select(null) });
+  timelineKeys({ ArrowUp: () => otherStream(-1), ArrowDown: () => otherStream(1), ",": () => step(-1), ".": () => step(1), p: toPeak, c: toggleCritical, r: toggleActual, Escape: () => select(null) });
   searching();
   $("program").addEventListener("change", event => show(Number(event.target.value)));
   $("arena").addEventListener("change", event => { state.arena = Number(event.target.value); arrange(); legend(); panels(); });
   $("to-peak").addEventListener("click", toPeak);
+  $("critical").addEventListener("click", toggleCritical);
   $("fold").addEventListener("click", foldAll);
   $("actual").hidden = !state.actual;
   $("actual").addEventListener("click", toggleActual);

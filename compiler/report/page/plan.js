@@ -5,7 +5,8 @@ const DEVICE = 0;
 
 // Of an event: its name in these columns of its program; its details, as page.c writes them, where it is asked for them.
 const OP = "op", MODULE = "module";
-const FILE = 0, LINE = 1, UNIT = 2, COMM = 3, UPDATE = 4, FLOPS = 5, BYTES = 6, READS = 7, WRITES = 8, REASONS = 9, RESULTS = 10, OPERANDS = 11, STATEMENT = 12;
+const FILE = 0, LINE = 1, UNIT = 2, COMM = 3, UPDATE = 4, FLOPS = 5, BYTES = 6, READS = 7, WRITES = 8, REASONS = 9, RESULTS = 10, OPERANDS = 11, ORIGIN = 12, STATEMENT = 13;
+const PASS = 0, MADE_FOR = 1, MADE_KERNEL = 2, PURPOSE = 3, ISSUED = 4, ISSUED_BY = 5; // of ORIGIN
 
 // block(name): the text of a block of data. Programs are read when they are first shown, details when they are first asked for.
 function readPlan(block) {
@@ -82,6 +83,7 @@ class Program {
       this.kind[e] = d.collective[e] ? COLLECTIVE : copies[this.stream[e]] ? COPY : kinds.get(this.op[e]);
       if (this.end[e] > this.duration) this.duration = this.end[e];
     }
+    this.slack = Float64Array.from(d.slack); // how much later an event may end without a longer program; 0: it is on the critical path
     this.took = Float64Array.from(d.duration);
     this.awaited = new Map(); // of events that wait: those that they wait for
     this.held = new Uint8Array(n); // 1: the event waits
