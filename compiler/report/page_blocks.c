@@ -17,6 +17,7 @@
 PAGE_EMBED(css, "compiler/report/page/page.css");
 PAGE_EMBED(plan, "compiler/report/page/plan.js");
 PAGE_EMBED(elements, "compiler/report/page/elements.js");
+PAGE_EMBED(tabs, "compiler/report/page/tabs.js");
 PAGE_EMBED(axis, "compiler/report/page/axis.js");
 PAGE_EMBED(view, "compiler/report/page/view.js");
 
@@ -513,7 +514,7 @@ int page_first_shown(const Plan *p) {
 }
 
 void page_shared(FILE *f, char mark) {
-    const PageText scripts[] = {PAGE_FILE(plan), PAGE_FILE(elements), PAGE_FILE(axis), PAGE_FILE(view)};
+    const PageText scripts[] = {PAGE_FILE(plan), PAGE_FILE(elements), PAGE_FILE(tabs), PAGE_FILE(axis), PAGE_FILE(view)};
     if (mark == 'c') page_put(f, PAGE_FILE(css));
     for (size_t i = 0; mark == 's' && i < sizeof scripts / sizeof *scripts; i++) page_put(f, scripts[i]);
 }

@@ -66,6 +66,10 @@ def test_plan_page():
                 checked.view(b, theme + ", an event selected")
                 b.run("document.querySelectorAll('aside details').forEach(d => { d.open = true; })")
                 checked.view(b, theme + ", the live set unfolded")
+                for tab in b.run("[...document.querySelectorAll('[role=tab]')].map(e => e.id)"):
+                    b.run("document.getElementById('%s').click()" % tab)
+                    checked.view(b, theme + ", " + tab)
+                b.click_on("#tab-selection-tab")
                 b.run("shardc.select({ storage: 3 }, true)")
                 checked.view(b, theme + ", a storage selected")
                 b.run("document.querySelector('#fold').click()")

@@ -96,6 +96,34 @@ def test_why_it_stands_here():
     return "%d events, %d rules" % (compared, len(rules))
 
 
+def test_tabs():
+    """Arrows go from tab to tab; one that was chosen stays while the selection changes, until the first is chosen again; paper shows them all."""
+    page, _ = written("gpt2", GPT2)
+    with Browser() as b:
+        b.open(page)
+        names = b.run("[...document.querySelectorAll('[role=tab]')].map(e => e.textContent)")
+        shown = lambda: b.run("[...document.querySelectorAll('.tab')].filter(e => !e.hidden).map(e => document.querySelector('[role=tab][aria-selected=true]').getAttribute('aria-controls') === e.id ? e.dataset.tab : '?')")
+        check(names[:4] == ["Selection", "Memory", "Time", "Waits"] and shown() == ["Selection"], "tabs are %s, shown is %s" % (names, shown()))
+        b.run("document.querySelector('#tab-selection-tab').focus()")
+        for key, name in (("ArrowRight", "Memory"), ("ArrowRight", "Time"), ("ArrowLeft", "Memory"), ("End", names[-1]), ("Home", "Selection")):
+            b.press(key)
+            check(shown() == [name] and b.run("document.activeElement.textContent") == name, "%s shows %s" % (key, shown()))
+        b.click_on("#tab-waits-tab")
+        for e in (5, 9):
+            b.run("shardc.select({ event: %d }, true)" % e)
+            check(shown() == ["Waits"] and b.run("document.querySelector('#why h2 button').textContent") == b.run("shardc.state.program.id(%d)" % e), "what is selected is not followed: %s" % shown())
+        b.click_on("#tab-selection-tab")
+        b.press("p")
+        check(shown() == ["Memory"], "the peak shows %s" % shown())
+        b.run("shardc.select({ event: 5 }, true)")
+        check(shown() == ["Selection"], "an event shows %s" % shown())
+        text = "".join(b.printed()[0])
+        for title in ("Alive at", "What would lower the peak", "Time by op", "Why it stands here"):
+            check(title in text, "on paper there is no \"%s\"" % title)
+        quiet(b, page)
+    return "%d tabs" % len(names)
+
+
 COLOURS = """(() => { const p = shardc.painter, g = shardc.state.program, c = document.createElement('canvas').getContext('2d', { willReadFrequently: true }); p.draw(p.top);
   [c.canvas.width, c.canvas.height] = [p.canvas.width, p.canvas.height]; c.drawImage(p.canvas, 0, 0);
   return [...new Set(g.streams.flatMap(s => [...s.order]))].filter(e => p.x(g.end[e]) - p.x(g.start[e]) > 6 && p.x(g.start[e]) > LEFT && p.x(g.end[e]) < p.width).map(e => {

@@ -34,10 +34,8 @@ class Details {
         r[FLOPS] > 0 && ["arithmetic", make("span", { "data-value": r[FLOPS] }, amountText(r[FLOPS], "FLOP") + rate(r[FLOPS], "FLOP"))],
         r[BYTES] > 0 && [r[COMM] >= 0 ? "on the wire" : p.kind[e] === COPY ? "copied" : "memory traffic", make("span", { "data-value": r[BYTES] }, bytesText(r[BYTES]) + rate(r[BYTES], "B"))],
       ]),
-      this.origin(r[ORIGIN]),
       this.accesses("Reads", r[READS], r[OPERANDS]),
       this.accesses("Writes", r[WRITES], r[RESULTS]),
-      this.waits(e),
       this.frees(e),
       r[STATEMENT] && make("div", {}, make("h3", {}, "Emitted statement"), make("pre", { class: "statement" }, r[STATEMENT].replace(/\n {8,}/g, " ").replace(/^ +/gm, "").trim())),
     ];
@@ -51,6 +49,12 @@ class Details {
       ...(texts[o[PASS]] ? ["Made by pass " + texts[o[PASS]], ...(o[MADE_FOR] >= 0 ? [" for", ...event(o[MADE_FOR])] : []), ". "] : []),
       ...(texts[o[MADE_KERNEL]] ? ["Computed by " + texts[o[MADE_KERNEL]] + ". "] : []),
       ...(texts[o[ISSUED]] ? ["Issued ", make("span", { id: "issued" }, texts[o[ISSUED]], ...event(o[ISSUED_BY])), "."] : ["Which pass made it and what decided its place, only a model tells: a plan.json and a binary do not."])));
+  }
+
+  // ── why an event stands where it stands ──
+  why(e) {
+    const { program: p } = this.state;
+    return [make("h2", {}, this.eventLink(e), "  ", named(p.text(e, OP) + "  " + p.text(e, MODULE))), this.origin(p.row(e)[ORIGIN]), this.waits(e)];
   }
 
   // operands: [name, shape, storage] of values; several may lie in one storage.

@@ -119,6 +119,7 @@ function panels() {
   const s = state.selection;
   $("selection").replaceChildren(...(!s ? [make("p", { class: "dim" }, "Select an event or a rectangle of memory: click, or search, or use the keys.")]
     : s.event !== undefined ? details.event(s.event) : details.storage(s.storage)));
+  $("why").replaceChildren(...(s && s.event !== undefined ? details.why(s.event) : [make("p", { class: "dim" }, "Select an event: here stands why it is where it is, and what it waits for.")]));
   liveShown = null;
   live();
 }
@@ -142,7 +143,6 @@ function select(selection, bring, moment) {
   state.cursor = null;
   if (selection) say(details.sentence(selection));
   panels();
-  $("selection").after($("live"));
   reveal(selection ? moment ? "live" : "selection" : "");
   if (selection && bring) bringIntoView(selection);
   request();
@@ -293,6 +293,7 @@ function searching() {
 function relabel() { if (state.program) { legend(); panels(); } }
 
 function start() {
+  tabs();
   timelines();
   head();
   pointers();

@@ -41,13 +41,15 @@ function bringRow(y, h) {
   } else if (y < box.scrollTop || y + h > box.scrollTop + box.clientHeight) box.scrollTop = y;
 }
 
-// The panel that is to be seen first, of those that `first` names, stands before the others and is scrolled to; in a narrow window it comes up as a
-// sheet from below. first: "" closes the sheet.
+// The panel that is to be seen first is the one whose tab is open, or stands before the others, and is scrolled to; in a narrow window it comes up as
+// a sheet from below. first: its id; "" closes the sheet.
 function reveal(first) {
-  const aside = document.querySelector("aside"), panel = first && $(first), found = $("found");
+  const aside = document.querySelector("aside"), panel = first && $(first);
   aside.classList.toggle("sheet", panel !== "");
   if (!panel) return;
-  if (panel.id !== "found") found ? found.after(panel) : $("sheet-close").after(panel);
+  const tab = panel.closest(".tab");
+  if (tab) showTab(tab.id);
+  else if (panel.id !== "found") $("sheet-close").after(panel);
   aside.scrollTop = 0;
   const box = aside.getBoundingClientRect(), top = panel.getBoundingClientRect().top - box.top;
   if (top > box.height * .6) aside.scrollTop = top; // what was found leaves it too little room
