@@ -7,6 +7,7 @@
 
 PAGE_EMBED(html, "compiler/report/page/page.html");
 PAGE_EMBED(draw, "compiler/report/page/draw.js");
+PAGE_EMBED(summary, "compiler/report/page/summary.js");
 PAGE_EMBED(details, "compiler/report/page/details.js");
 PAGE_EMBED(main, "compiler/report/page/page.js");
 
@@ -23,6 +24,7 @@ static void part(FILE *f, char mark, const void *of) {
     if (mark == 'd') page_blocks(f, w->plan, w->actual, w->statements, "", page_first_shown(w->plan), w->others);
     if (mark == 's') {
         page_put(f, PAGE_FILE(draw));
+        page_put(f, PAGE_FILE(summary));
         page_put(f, PAGE_FILE(details));
         page_put(f, PAGE_FILE(main));
     }

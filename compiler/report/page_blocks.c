@@ -227,6 +227,13 @@ static void event_columns(Blocks *w, const PlanProgram *g) {
         add_real(&w->s, slack[e]);
     }
     str_add(&w->s, "]");
+    open_column(w, "moved", false); /* bytes on the wire or the bus; 0 of a kernel */
+    for (int e = 0; e < g->n; e++) {
+        const Event *x = &g->events[e];
+        next_cell(w, e == 0);
+        add_real(&w->s, x->comm >= 0 || x->stream == OFFLOAD || x->stream == FETCH ? x->bytes : 0);
+    }
+    str_add(&w->s, "]");
     open_column(w, "waits", false); /* an event, one that it waits for, and so on */
     bool first = true;
     for (int e = 0; e < g->n; e++)
@@ -514,7 +521,8 @@ int page_first_shown(const Plan *p) {
 }
 
 void page_shared(FILE *f, char mark) {
-    const PageText scripts[] = {PAGE_FILE(plan), PAGE_FILE(elements), PAGE_FILE(tabs), PAGE_FILE(axis), PAGE_FILE(view)};
+    const PageText scripts[] = {PAGE_FILE(plan), PAGE_FILE(elements), PAGE_FILE(tabs), PAGE_FILE(axis),
+                                PAGE_FILE(view)};
     if (mark == 'c') page_put(f, PAGE_FILE(css));
     for (size_t i = 0; mark == 's' && i < sizeof scripts / sizeof *scripts; i++) page_put(f, scripts[i]);
 }

@@ -8,6 +8,7 @@ import re
 
 from browser import Browser, accessible, near, quiet
 from harness import ROOT, check, scratch, shardc
+from test_page import live_at
 
 LLAMA_8B = ["llama3.lua", "--set", "size=8b", "--set", "precision=bf16", "--set", "seq=8192", "--world", "8", "--device", "h200"]
 LLAMA_405B = ["llama3.lua", "--set", "size=405b", "--set", "precision=bf16", "--set", "seq=8192", "--set", "recompute=full", "--world", "512", "--device", "h200"]
@@ -152,3 +153,111 @@ def test_critical_path():
             check(b.run(COLOURS) == before and b.run("document.querySelector('#critical').getAttribute('aria-pressed')") == "false", "%s: colours do not come back" % theme)
         quiet(b, page)
     return "%d events" % len(dimmed)
+
+
+# ── a range of time, a module ────────────────────────────────────────────────────────────────────────────────────────────────
+SUMS = """(() => { document.querySelectorAll('#sums > .link').forEach(e => e.click());
+  const fact = k => { const e = document.querySelector('#sums [data-fact="' + k + '"] [data-value]'); return e && Number(e.dataset.value); };
+  return { of: document.querySelector('#sums-of').textContent, duration: fact('duration') ?? fact('from first to last'), events: fact('events'), exposed: fact('exposed'), wire: fact('on the wire'), peak: fact('peak within'),
+    tables: Object.fromEntries([...document.querySelectorAll('#sums table')].map(t => [t.dataset.table, Object.fromEntries([...t.querySelectorAll('tbody tr')].map(r => [r.dataset.sum, Number(r.dataset.us)]))])) }; })()"""
+KERNELS = ("compute", "host", "update")
+
+
+def summed(plan, p, a, z, module=None):
+    """The same from the JSON, of what lies between two moments, or in a module."""
+    events, at = p["events"], {e["id"]: e for e in p["events"]}
+    end = lambda e: e["start_us"] + e["duration_us"]
+    inside = lambda e: module is None or e["module"] == module or e["module"].startswith(module + ".")
+    part = lambda s, t: max(0, min(t, z) - max(s, a))
+    ops, phases, wire, exposed, busy, until, last, count = {}, {}, 0, 0, 0, 0, None, 0
+    for e in events:
+        us = part(e["start_us"], end(e))
+        if inside(e) and us > 0:
+            count += 1
+            ops[e["op"]] = ops.get(e["op"], 0) + us
+            phases[e["phase"]] = phases.get(e["phase"], 0) + us
+            wire += e["bytes"] * us / e["duration_us"] if "comm" in e else 0
+        if e["stream"] == "compute":
+            awaited = None
+            for w in e["waits"]:
+                if end(at[w]) > (end(awaited) if awaited else busy):
+                    awaited = at[w]
+            if awaited and awaited["stream"] not in KERNELS and inside(awaited):
+                exposed += part(busy, end(awaited))
+            busy = end(e)
+        if e["stream"] in KERNELS:
+            until = max(until, end(e))
+        elif last is None or end(e) > end(last):
+            last = e
+    if last and inside(last):
+        exposed += part(until, max(until, end(last)))
+    return {"ops": ops, "phases": phases, "wire": wire, "exposed": exposed, "events": count}
+
+
+def agree(shown, want, what):
+    for key in ("wire", "exposed", "events"):
+        check(abs(shown[key] - want[key]) <= 1e-3 + 1e-6 * want[key], "%s: %s is shown as %s, JSON says %s" % (what, key, shown[key], want[key]))
+    for key in ("ops", "phases"):
+        rows = shown["tables"].get(key, {})
+        check(set(rows) == set(want[key]) and all(abs(rows[k] - want[key][k]) <= 1e-3 + 1e-6 * rows[k] for k in rows), "%s: %s are shown as %s, JSON says %s" % (what, key, rows, want[key]))
+
+
+def test_sums_of_a_range_and_of_a_module():
+    """A drag along the ruler, and a click on a module, against the same sums of the JSON."""
+    compared = 0
+    for name, args in (("8b", LLAMA_8B), ("moe", MOE), ("gpt2", GPT2)):
+        page, source = written(name, args)
+        plan = json.loads(shardc("inspect", *source, "--format", "json"))
+        p = next(p for p in plan["programs"] if p["name"] == "micro")
+        with Browser() as b:
+            b.open(page)
+            end = b.run("shardc.state.program.duration")
+            agree(b.run(SUMS), summed(plan, p, 0, end), name)
+            left, top = b.run("(r => [r.x, r.y])(document.querySelector('#canvas').getBoundingClientRect())")
+            for x0, x1 in ((200, 420), (700, 500)):
+                b.mouse("mousePressed", left + x0, top + 8, button="left", clickCount=1)
+                b.mouse("mouseMoved", left + x1, top + 8, button="left", buttons=1)
+                b.mouse("mouseReleased", left + x1, top + 8, button="left", clickCount=1)
+                b.settle()
+                a, z = b.run("shardc.state.selection.range")
+                check(near(min(a, z), b.run("Math.max(0, shardc.painter.time(%d))" % min(x0, x1))) and near(max(a, z), b.run("shardc.painter.time(%d)" % max(x0, x1))), "%s: a drag selects %s to %s" % (name, a, z))
+                shown, want = b.run(SUMS), summed(plan, p, a, z)
+                agree(shown, want, "%s, %g to %g" % (name, a, z))
+                check(near(shown["duration"], z - a), "%s: the range is %s long" % (name, shown["duration"]))
+                issued = [i for i, e in enumerate(p["events"]) if e["stream"] == "compute" and e["start_us"] < z and e["start_us"] + e["duration_us"] > a]
+                least = max(sum(live_at(plan, p, i)[0].values()) for i in issued[1:])
+                most = max(sum(live_at(plan, p, i)[0].values()) for i in range(max(0, issued[0] - 20), min(len(p["events"]), issued[-1] + 20)))
+                check(least <= shown["peak"] <= most, "%s: the peak within %g to %g is %d, events there hold %d to %d" % (name, a, z, shown["peak"], least, most))
+                check(b.run("getComputedStyle(document.querySelector('#sums')).display") != "none" and b.run("!document.querySelector('#tab-time').hidden"), "%s: the sums are not in sight" % name)
+                compared += 1
+            b.press("Escape")
+            check(b.run("document.querySelector('#sums-of').textContent") == "All of micro", "Escape leaves the sums of a range")
+            row, member, x, y = b.run("""(() => { const p = shardc.painter, r = p.moduleRows.find(r => r.members.length > 1) || p.moduleRows[0], k = [...r.spans.starts.keys()].find(k => p.x(r.spans.ends[k]) - p.x(r.spans.starts[k]) > 4);
+              return [r.key, r.members[r.spans.member[k]].path, (p.x(r.spans.starts[k]) + p.x(r.spans.ends[k])) / 2, r.y - p.top + 8]; })()""")
+            b.click(left + x, top + y)
+            agree(b.run(SUMS), summed(plan, p, 0, end, member), "%s, %s" % (name, member))
+            check(member in b.run("document.querySelector('#sums-of').textContent"), "a click on %s sums up %s" % (member, b.run("document.querySelector('#sums-of').textContent")))
+            b.press("f")
+            seen = b.run("[shardc.state.t0, shardc.state.t1]")
+            mine = [e for e in p["events"] if e["module"] == member or e["module"].startswith(member + ".")]
+            check(seen[0] <= min(e["start_us"] for e in mine) and max(e["start_us"] + e["duration_us"] for e in mine) <= seen[1], "F does not show all of %s" % member)
+            texts = accessible(b, "shardc.select({ module: %s }, true)" % json.dumps(member))
+            quiet(b, page)
+    return "%d ranges, %d texts" % (compared, texts)
+
+
+def test_overlap_of_the_optimizer():
+    """How long kernels of the optimizer run, and of that beside other phases."""
+    page, source = written("8b", LLAMA_8B)
+    p = next(p for p in json.loads(shardc("inspect", *source, "--format", "json"))["programs"] if p["name"] == "micro")
+    spans = lambda mine: sorted((e["start_us"], e["start_us"] + e["duration_us"]) for e in p["events"] if (e["phase"] == "optimizer") == mine)
+    cuts = sorted({t for s in spans(True) + spans(False) for t in s})
+    runs = lambda all_of, t: any(a <= t < z for a, z in all_of)
+    beside = sum(z - a for a, z in zip(cuts, cuts[1:]) if runs(spans(True), a) and runs(spans(False), a))
+    with Browser() as b:
+        b.open(page)
+        b.click_on("#tab-time-tab")
+        said = b.run("[...document.querySelectorAll('#sums [data-table=phases] tr')].find(r => r.dataset.sum === 'optimizer').lastElementChild.textContent")
+    value, unit = said.split()
+    check(abs(float(value) * {"us": 1, "ms": 1e3, "s": 1e6}[unit] - beside) <= .006 * {"us": 1, "ms": 1e3, "s": 1e6}[unit] + 1e-6 * beside, "the optimizer runs beside other phases for %s, JSON says %s us" % (said, beside))
+    return said

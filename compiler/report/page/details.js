@@ -1,5 +1,7 @@
 // ── details.js: the panels beside the timeline, as elements. ───────────────────────────────────────────────────────────────
 
+function isScope(selection) { return selection !== null && (selection.range !== undefined || selection.module !== undefined); }
+
 class Details {
   constructor(state, select, painter) {
     Object.assign(this, { state, select, painter });
@@ -223,21 +225,45 @@ class Details {
     } }, "Copy")];
   }
 
-  // ── sums of the program ──
-  sums() {
-    const { program: p } = this.state, all = p.timeByOp(), exposed = p.exposed(), most = 8;
-    const share = us => p.step_us > 0 ? (100 * us / p.step_us).toFixed(1) + " %" : "";
-    const table = (key, title, first, rows) => longTable({ class: "sums", "data-table": key }, [first, "events", "time", "of the program"], rows, most, title);
-    const row = (name, { count, us }) => make("tr", { "data-sum": name, "data-count": count, "data-us": us }, make("td", {}, named(name)), ...[grouped(count), timeText(us), share(us)].map(t => make("td", { class: "number" }, t)));
+  // ── sums of the program, of a range of time or of a module ──
+  sums(scope) {
+    const { program: p, plan, arena } = this.state, x = new Summary(p, scope), most = 8, [from, to] = x.span(), all = scope.range ? x.to - x.from : p.step_us, peak = x.peak(arena), live = e => p.memory(arena).total[e];
+    const share = us => all > 0 ? (100 * us / all).toFixed(1) + " %" : "", whole = !scope.range && scope.module === undefined, of = scope.range ? "of the range" : "of the program";
+    const row = ({ name, count, us, more = [] }) => make("tr", { "data-sum": name, "data-count": count, "data-us": us }, make("td", {}, named(name)), ...[grouped(count), timeText(us), share(us), ...more].map(t => make("td", { class: "number" }, t)));
+    const table = (key, title, first, rows, ...more) => rows.length ? longTable({ class: "sums", "data-table": key }, [first, "events", "time", of, ...more], rows.map(row), most, title) : [];
+    const exposed = x.exposed(), phases = x.phases(), sum = rows => rows.reduce((s, r) => s + r.us, 0);
     return [
-      ...(all.length ? table("ops", "Time by op; streams run side by side", "op", all.map(r => row(r.op, r))) : []),
-      ...(exposed.length ? table("exposed", "Exposed communication, by what is waited for", "stream and module", exposed.map(r => row(r.stream + " " + (r.module || "(model)"), r))) : []),
-    ].filter(Boolean);
+      make("h2", { id: "sums-of" }, ...this.scopeName(scope)),
+      facts([
+        [scope.module === undefined ? "duration" : "from first to last", make("span", { "data-value": to - from }, timeText(to - from)), whole ? "" : ", from " + timeText(from) + " to " + timeText(to)],
+        ["events", make("span", { "data-value": x.events.length }, grouped(x.events.length))],
+        ["exposed", make("span", { "data-value": sum(exposed) }, timeText(sum(exposed))), " of communication"],
+        ["on the wire", ...[x.bytes(COLLECTIVE)].map(n => make("span", { "data-value": n }, bytesText(n)))],
+        ...[x.bytes(COPY)].map(n => n > 0 && ["to and from the host", make("span", { "data-value": n }, bytesText(n))]),
+        peak >= 0 && ["peak within", make("span", { "data-value": live(peak) }, bytesText(live(peak))), " at ", this.eventLink(peak)],
+      ]),
+      ...(scope.module !== undefined ? table("phases", "Time by phase", "phase", phases) // what runs beside a module is not its own
+        : table("phases", "Time by phase, and how long events of other phases run beside it", "phase", phases.map(r => ({ ...r, more: [timeText(r.beside)] })), "beside")),
+      ...table("ops", "Time by op; streams run side by side", "op", x.ops()),
+      ...table("modules", "Time by module", "module", x.modules()),
+      ...table("exposed", "Exposed communication, by what is waited for", "stream and module", exposed),
+    ];
+  }
+
+  scopeName({ range, module }) {
+    const { program: p } = this.state;
+    return range ? [timeText(Math.min(...range)) + " to " + timeText(Math.max(...range)) + " of " + p.name] : module !== undefined ? [named(module || "(model)"), " in " + p.name] : ["All of " + p.name];
+  }
+
+  // A range of time or a module, where an event's details stand.
+  scope(scope) {
+    return [make("h2", {}, ...this.scopeName(scope)), make("p", { class: "dim" }, "What it adds up to stands under ", make("button", { type: "button", class: "link", click: () => showTab("tab-time", true) }, "Time"), ".")];
   }
 
   // What a screen reader says of a selection, and the tip at the pointer.
   sentence(selection) {
     const { program: p, plan } = this.state;
+    if (isScope(selection)) return make("p", {}, ...this.scopeName(selection)).textContent + ", " + timeText(new Summary(p, selection).span().reduce((a, z) => z - a));
     if (selection.event !== undefined) {
       const e = selection.event, waits = p.waits(e).map(w => p.id(w));
       return p.id(e) + ", " + p.text(e, OP) + ", " + plan.phases[p.phase[e]] + " " + (p.text(e, MODULE) || plan.model) + ", on " + plan.stream_names[p.stream[e]] + ", at " + timeText(p.start[e]) +

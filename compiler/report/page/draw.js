@@ -171,6 +171,8 @@ class Painter extends Axis {
   marks() {
     const c = this.context, { program: p, selection, hover } = this.state;
     if (hover && hover.storage !== undefined) this.outlineStorage(hover.storage, this.colour.text, 1);
+    if (selection && selection.range) this.shade(...selection.range);
+    if (selection && selection.module !== undefined) for (const row of this.moduleRows) row.members.forEach((m, i) => { if (m.path === selection.module) this.outlineModule(row, i); });
     if (selection && selection.storage !== undefined) this.outlineStorage(selection.storage, this.colour.select, 2.5);
     if (selection && selection.event !== undefined) {
       const e = selection.event;
@@ -189,6 +191,27 @@ class Painter extends Axis {
       c.strokeStyle = this.colour.text;
       c.lineWidth = 1;
       c.strokeRect(x0 - .5, y + 1.5, Math.max(2, x1 - x0), STREAM_ROW - 3);
+    }
+  }
+
+  // A range of time, over all rows.
+  shade(a, z) {
+    const c = this.context, x0 = this.x(Math.min(a, z)), x1 = this.x(Math.max(a, z));
+    c.fillStyle = this.colour.select;
+    c.globalAlpha = .12;
+    c.fillRect(x0, this.top, x1 - x0, this.visible);
+    c.globalAlpha = 1;
+    for (const x of [x0, x1]) c.fillRect(Math.round(x), this.top, 1, this.visible);
+  }
+
+  outlineModule(row, member) {
+    const c = this.context, s = row.spans;
+    c.strokeStyle = this.colour.select;
+    c.lineWidth = 2;
+    for (let k = 0; k < s.n; k++) {
+      if (s.member[k] !== member) continue;
+      const x0 = Math.max(this.x(s.from[k]), LEFT - 4), x1 = Math.min(this.x(s.to[k]), this.width + 4);
+      if (x1 > x0) c.strokeRect(x0, row.y + 1, Math.max(2, x1 - x0), row.h - 3);
     }
   }
 

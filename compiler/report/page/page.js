@@ -53,6 +53,7 @@ function show(index) {
   state.program = plan.programs[index].prepare();
   $("program").value = index;
   state.selection = state.hover = state.cursor = null;
+  summed = null;
   const p = state.program, most = p.peak[DEVICE];
   $("program-figures").replaceChildren(
     make("span", { "data-total": "program" }, grouped(p.n) + " events · " + timeText(p.step_us) + " · exposed " + timeText(p.exposed_us) + (p.actual_us === undefined ? "" : " · in the run " + timeText(p.actual_us)) + " · peak "), bytesOf(most),
@@ -62,7 +63,6 @@ function show(index) {
   legend();
   panels();
   $("next").replaceChildren(...details.next());
-  $("sums").replaceChildren(...details.sums());
 }
 
 // Rows, their labels and the canvas's size; when the program, the window or what is folded changes.
@@ -114,11 +114,15 @@ function liveEvent() { // whose live set is shown, and how it is called
   if (state.selection && state.selection.event !== undefined) return [state.selection.event, state.selection.event === p.peak_event ? "at the peak," : "at"];
   return p.peak_event >= 0 && p.peak_event < p.n ? [p.peak_event, "at the peak,"] : [p.n ? 0 : -1, "at"];
 }
+const WHOLE = {};
+let summed = null; // what the sums are of
 let livePending = false, liveShown = null;
 function panels() {
   const s = state.selection;
   $("selection").replaceChildren(...(!s ? [make("p", { class: "dim" }, "Select an event or a rectangle of memory: click, or search, or use the keys.")]
-    : s.event !== undefined ? details.event(s.event) : details.storage(s.storage)));
+    : isScope(s) ? details.scope(s) : s.event !== undefined ? details.event(s.event) : details.storage(s.storage)));
+  const scope = isScope(s) ? s : WHOLE;
+  if (scope !== summed) $("sums").replaceChildren(...details.sums(summed = scope));
   $("why").replaceChildren(...(s && s.event !== undefined ? details.why(s.event) : [make("p", { class: "dim" }, "Select an event: here stands why it is where it is, and what it waits for.")]));
   liveShown = null;
   live();
@@ -135,7 +139,7 @@ function live() {
   });
 }
 
-// selection: { event } or { storage }, or null. bring: move the view to it. moment: it is the live set at the event that is asked for.
+// selection: { event }, { storage }, { range: [from, to] }, { module: path }, or null. bring: move the view to it. moment: it is the live set at the event that is asked for.
 function select(selection, bring, moment) {
   if (selection && document.readyState === "loading") // details stand behind this script
     return addEventListener("DOMContentLoaded", () => select(selection, bring, moment), { once: true });
@@ -143,17 +147,19 @@ function select(selection, bring, moment) {
   state.cursor = null;
   if (selection) say(details.sentence(selection));
   panels();
-  reveal(selection ? moment ? "live" : "selection" : "");
+  reveal(selection ? moment ? "live" : isScope(selection) ? "sums" : "selection" : "");
   if (selection && bring) bringIntoView(selection);
   request();
 }
 
-function spanOf({ event, storage, span }) {
+function spanOf({ event, storage, span, range, module }) {
   const p = state.program;
+  if (range || module !== undefined) return new Summary(p, { range, module }).span();
   return span ? span : event !== undefined ? [p.start[event], p.end[event]] : [p.from[storage], p.to[storage]];
 }
 function bringIntoView(selection) {
   const event = selection.event !== undefined;
+  if (isScope(selection)) return;
   bringSpan(...spanOf(selection), event);
   bringRow(event ? painter.box(selection.event)[2] - RULER - GAP : painter.addressesAt - 40, event ? 60 : ADDRESSES);
 }
@@ -195,7 +201,7 @@ function clicked(hit, x) {
     const at = state.selection ? hit.storages.indexOf(state.selection.storage) : -1;
     select({ storage: hit.storages[(at + 1) % hit.storages.length] });
   }
-  else if (hit.span !== undefined) select({ event: hit.row.spans.first[hit.span] });
+  else if (hit.span !== undefined) select({ module: hit.row.members[hit.row.spans.member[hit.span]].path });
   else if (hit.memory) select({ event: state.program.memory(state.arena).at[state.program.momentAt(painter.time(x))] }, false, true);
   else if (hit.stream !== undefined) select(null);
 }
@@ -215,7 +221,7 @@ function hover(x, y, event) {
   if (hit.event !== undefined) text = details.sentence(hit);
   else if (hit.storage !== undefined) text = details.sentence(hit) + (hit.storages.length > 1 ? "\n" + (hit.storages.length - 1) + " more at this pixel: click again" : "");
   else if (hit.held !== undefined) text = p.heldText(hit.held);
-  else if (hit.span !== undefined) text = hit.row.members[hit.row.spans.member[hit.span]].path + "\n" + plan.phases[hit.row.spans.phase[hit.span]] + ", " + timeText(hit.row.spans.to[hit.span] - hit.row.spans.from[hit.span]);
+  else if (hit.span !== undefined) text = hit.row.members[hit.row.spans.member[hit.span]].path + "\n" + plan.phases[hit.row.spans.phase[hit.span]] + ", " + timeText(hit.row.spans.to[hit.span] - hit.row.spans.from[hit.span]) + "\nclick: what it adds up to";
   else if (hit.memory && inside && p.leading) {
     const m = p.memory(state.arena), e = m.at[p.momentAt(t)];
     text = bytesText(m.total[e]) + " alive at " + p.id(e) + plan.classes.map((name, c) => [m.of[e * plan.classes.length + c], name]).filter(v => v[0]).sort((a, b) => b[0] - a[0]).map(v => "\n" + bytesText(v[0]) + "  " + v[1]).join("");
@@ -294,10 +300,11 @@ function relabel() { if (state.program) { legend(); panels(); } }
 
 function start() {
   tabs();
+  selectRange = (a, b) => { if (b > a) select({ range: [a, b] }); };
   timelines();
   head();
   pointers();
-  timelineKeys({ ArrowUp: () => otherStream(-1), ArrowDown: () => otherStream(1), ",": () => step(-1), ".": () => step(1), p: toPeak, c: toggleCritical, r: toggleActual, Escape: () => select(null) });
+  timelineKeys({ ArrowUp: () => otherStream(-1), ArrowDown: () => otherStream(1), ",": () => step(-1), ".": () => step(1), p: toPeak, c: toggleCritical, v: () => selectRange(Math.max(state.t0, 0), Math.min(state.t1, extent())), r: toggleActual, Escape: () => select(null) });
   searching();
   $("program").addEventListener("change", event => show(Number(event.target.value)));
   $("arena").addEventListener("change", event => { state.arena = Number(event.target.value); arrange(); legend(); panels(); });

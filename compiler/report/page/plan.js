@@ -84,6 +84,7 @@ class Program {
       if (this.end[e] > this.duration) this.duration = this.end[e];
     }
     this.slack = Float64Array.from(d.slack); // how much later an event may end without a longer program; 0: it is on the critical path
+    this.moved = Float64Array.from(d.moved); // bytes of collectives and copies
     this.took = Float64Array.from(d.duration);
     this.awaited = new Map(); // of events that wait: those that they wait for
     this.held = new Uint8Array(n); // 1: the event waits
@@ -292,44 +293,27 @@ class Program {
     return typeof this.rows[e] === "string" ? this.rows[e] = JSON.parse(this.rows[e]) : this.rows[e];
   }
 
-  // [{ op, count, us }], the longest first.
-  timeByOp() {
-    const of = new Map();
-    for (let e = 0; e < this.n; e++) {
-      if (!of.has(this.op[e])) of.set(this.op[e], { op: this.text(e, OP), count: 0, us: 0 });
-      const row = of.get(this.op[e]);
-      row.count++;
-      row.us += this.took[e];
-    }
-    return [...of.values()].sort((x, y) => y.us - x.us || (x.op < y.op ? -1 : 1));
-  }
-
   communicates(e) { return !["compute", "host", "update"].includes(this.plan.stream_names[this.stream[e]]); }
 
-  // Exposed communication as diff.c sums it, [{ stream, module, count, us }]: compute idles for what it waits for, or communication
-  // goes on after everything else has ended.
-  exposed() {
-    const compute = this.plan.stream_names.indexOf("compute"), of = new Map(), { end } = this;
-    const add = (e, us) => {
-      if (us < 1e-6) return; // less than a picosecond: rounding
-      const stream = this.plan.stream_names[this.stream[e]], module = pathPattern(this.text(e, MODULE)), key = stream + " " + module;
-      if (!of.has(key)) of.set(key, { stream, module, count: 0, us: 0 });
-      of.get(key).count++;
-      of.get(key).us += us;
-    };
+  // Exposed communication as diff.c sums it, [{ e, from, us }] of what is waited for: compute idles for it, or communication goes on after
+  // everything else has ended.
+  exposedParts() {
+    if (this.parts) return this.parts;
+    const compute = this.plan.stream_names.indexOf("compute"), { end } = this;
+    this.parts = [];
     let busy = 0, until = 0, last = -1;
     for (let e = 0; e < this.n; e++) {
       if (this.stream[e] === compute) {
         let awaited = -1;
         for (const w of this.waits(e)) if (end[w] > (awaited < 0 ? busy : end[awaited])) awaited = w;
-        if (awaited >= 0 && this.communicates(awaited)) add(awaited, end[awaited] - busy);
+        if (awaited >= 0 && this.communicates(awaited)) this.parts.push({ e: awaited, from: busy, us: end[awaited] - busy });
         busy = end[e];
       }
       if (!this.communicates(e)) until = Math.max(until, end[e]);
       else if (last < 0 || end[e] > end[last]) last = e;
     }
-    if (last >= 0) add(last, end[last] - until);
-    return [...of.values()].sort((x, y) => y.us - x.us || (x.stream + x.module < y.stream + y.module ? -1 : 1));
+    if (last >= 0 && end[last] > until) this.parts.push({ e: last, from: until, us: end[last] - until });
+    return this.parts;
   }
 
   // Events and storages whose names hold every word; an event of exactly that id comes first. us: time of all such events.

@@ -3,6 +3,8 @@
 // lays the rows out anew, relabel(), of new colours, spanOf(selection), select(selection), targetOf(hit), a selection or null, and what a pointer does: clicked(hit, x),
 // hover(x, y, event), left().
 
+let selectRange = null; // what a drag along the ruler does, where a page has something for it
+
 function drawAll() { painter.draw(printing ? 0 : $("scroll").scrollTop); }
 function seen() { return [state.t0, state.t1]; }
 
@@ -63,7 +65,7 @@ function pointers() {
   canvas.addEventListener("pointerdown", event => {
     if (event.button) return;
     const [x, y] = at(event);
-    drag = { x, y, t0: state.t0, t1: state.t1, top: scroll.scrollTop, moved: false, range: event.shiftKey };
+    drag = { x, y, t0: state.t0, t1: state.t1, top: scroll.scrollTop, moved: false, range: event.shiftKey, ruler: y < RULER };
     canvas.setPointerCapture(event.pointerId);
   });
   canvas.addEventListener("pointermove", event => {
@@ -72,7 +74,7 @@ function pointers() {
     if (Math.abs(x - drag.x) + Math.abs(y - drag.y) > 3) drag.moved = true;
     if (!drag.moved) return;
     $("tip").hidden = true;
-    if (drag.range) state.range = [drag.x, x];
+    if (drag.range || drag.ruler) state.range = [drag.x, x];
     else {
       const dt = (drag.x - x) / painter.scale;
       view(drag.t0 + dt, drag.t1 + dt);
@@ -84,10 +86,10 @@ function pointers() {
     if (!drag) return;
     const [x, y] = at(event), done = drag;
     drag = null;
-    if (done.range && state.range) {
+    if (state.range) {
       const [a, b] = state.range.map(px => painter.time(px)).sort((p, q) => p - q);
       state.range = null;
-      return view(a, b);
+      return done.range || !selectRange ? view(a, b) : selectRange(Math.max(a, 0), Math.min(b, extent()));
     }
     if (done.moved) return;
     clicked(painter.hit(x, y), x);
