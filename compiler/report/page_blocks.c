@@ -140,6 +140,21 @@ static void origin(Blocks *w, const Map *ids, const Event *x) {
     str_addf(&w->s, ",%d],", x->issue_other);
 }
 
+/* Its text with each number as a 9, and the numbers: events of equal layers share the first. */
+static void statement(Blocks *w, const char *text) {
+    Str same = {.arena = w->plan->arena}, numbers = {.arena = w->plan->arena};
+    for (const char *at = text; *at;) {
+        size_t digits = strspn(at, "0123456789"), n = digits ? digits : strcspn(at, "0123456789");
+        if (digits) str_add(&same, "9");
+        if (digits && numbers.n) str_add(&numbers, " ");
+        str_bytes(digits ? &numbers : &same, at, n);
+        at += n;
+    }
+    add_index(w, w->texts, same.s);
+    str_add(&w->s, ",");
+    page_string(&w->s, numbers.s ? numbers.s : "");
+}
+
 /* A block of its own, a row a line: the page reads a row when it shows the event. */
 static void details_block(Blocks *w, int program) {
     const PlanProgram *g = &w->plan->programs[program];
@@ -165,7 +180,7 @@ static void details_block(Blocks *w, int program) {
         if (op) operands(w, op_info[op->kind].operands, op->in, op->nin);
         str_add(&w->s, "],");
         origin(w, ids, x);
-        page_string(&w->s, w->statements && w->statements[program][e] ? w->statements[program][e] : "");
+        statement(w, w->statements && w->statements[program][e] ? w->statements[program][e] : "");
         str_add(&w->s, "]");
         str_spill(&w->s, w->f);
     }

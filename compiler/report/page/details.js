@@ -39,7 +39,7 @@ class Details {
       this.accesses("Reads", r[READS], r[OPERANDS]),
       this.accesses("Writes", r[WRITES], r[RESULTS]),
       this.frees(e),
-      r[STATEMENT] && make("div", {}, make("h3", {}, "Emitted statement"), make("pre", { class: "statement" }, r[STATEMENT].replace(/\n {8,}/g, " ").replace(/^ +/gm, "").trim())),
+      p.statement(e) && make("div", {}, make("h3", {}, "Emitted statement"), make("pre", { class: "statement" }, p.statement(e).replace(/\n {8,}/g, " ").replace(/^ +/gm, "").trim())),
     ];
     return out.filter(Boolean);
   }

@@ -5,7 +5,7 @@ const DEVICE = 0;
 
 // Of an event: its name in these columns of its program; its details, as page.c writes them, where it is asked for them.
 const OP = "op", MODULE = "module";
-const FILE = 0, LINE = 1, UNIT = 2, COMM = 3, UPDATE = 4, FLOPS = 5, BYTES = 6, READS = 7, WRITES = 8, REASONS = 9, RESULTS = 10, OPERANDS = 11, ORIGIN = 12, STATEMENT = 13;
+const FILE = 0, LINE = 1, UNIT = 2, COMM = 3, UPDATE = 4, FLOPS = 5, BYTES = 6, READS = 7, WRITES = 8, REASONS = 9, RESULTS = 10, OPERANDS = 11, ORIGIN = 12, STATEMENT = 13, NUMBERS = 14;
 const PASS = 0, MADE_FOR = 1, MADE_KERNEL = 2, PURPOSE = 3, ISSUED = 4, ISSUED_BY = 5; // of ORIGIN
 
 // block(name): the text of a block of data. Programs are read when they are first shown, details when they are first asked for.
@@ -291,6 +291,13 @@ class Program {
   row(e) {
     this.rows ||= this.block("details-" + this.index).split("\n");
     return typeof this.rows[e] === "string" ? this.rows[e] = JSON.parse(this.rows[e]) : this.rows[e];
+  }
+
+  // What an event is in the emitted C; "": not known. Texts have each number as a 9, since those of equal layers differ in numbers alone.
+  statement(e) {
+    const r = this.row(e), numbers = r[NUMBERS].split(" ");
+    let k = 0;
+    return this.plan.texts[r[STATEMENT]].replace(/9/g, () => numbers[k++]);
   }
 
   communicates(e) { return !["compute", "host", "update"].includes(this.plan.stream_names[this.stream[e]]); }
