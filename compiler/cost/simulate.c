@@ -268,6 +268,8 @@ void cost_simulate(Plan *plan, const Device *d) {
         arena_free(own);
     }
     if (plan->graph) measure_work(plan);
+    for (int i = 0; i < plan->nprograms; i++)
+        for (int k = 0; k < plan->programs[i].n; k++) device_event_peaks(d, plan, &plan->programs[i].events[k]);
     measure_flops(plan, d);
     if (plan->graph) {
         measure_estimates(plan, d);

@@ -41,7 +41,8 @@ typedef enum {
     F_DTYPE,
     F_PHASE,
     F_STREAM,
-    F_PURPOSE
+    F_PURPOSE,
+    F_ROUTE /* the first where the member is not there */
 } FieldType;
 
 typedef struct {

@@ -38,6 +38,9 @@ typedef enum {
     ISSUE_STREAMED, /* as late as the rest hides it */
 } IssueRule;
 
+/* What an event's bytes go over. */
+typedef enum { OVER_MEMORY, OVER_HOST, OVER_LINK, OVER_NETWORK, N_ROUTES } Route;
+
 typedef struct {
     const char *id, *op; /* "e131", "matmul+gelu_tanh" */
     Purpose purpose;
@@ -52,7 +55,10 @@ typedef struct {
     int nwaits;
     Access *reads, *writes;
     int nreads, nwrites;
-    double flops, bytes;          /* bytes: memory traffic; for collectives and copies, on the wire or the bus */
+    double flops, bytes;           /* bytes: memory traffic; for collectives and copies, on the wire or the bus */
+    double peak_flops, peak_bytes; /* what the device does at most, a second: of a product or attention at its
+                                      operands' dtype; over its route. 0: not known */
+    Route over;
     double least_us;              /* takes that long on any device */
     double start_us, duration_us; /* set by simulate */
     IssueRule issue_rule;

@@ -193,6 +193,9 @@ static void read_fields(Reader *r, const cJSON *o, Object kind, void *to) {
             for (int i = 0; i < N_ARENAS; i++, x = x->next) sizes[i] = checked_integer(r, x, f->key, 0, LIMIT);
             break;
         }
+        case F_ROUTE:
+            *(int *)at = 0;
+            if (!optional(r, o, f->key)) break; /* fall through */
         default: *(int *)at = word(r, o, f);
         }
     }

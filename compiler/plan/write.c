@@ -31,6 +31,8 @@ static void put_fields(Json *j, Object kind, const void *o) {
             for (int i = 0; i < N_ARENAS; i++) json_int(j, NULL, sizes[i]);
             json_close(j, ']');
             break;
+        case F_ROUTE:
+            if (!*(const int *)at) break; /* fall through */
         default: json_str(j, f->key, fields_word(f->type, *(const int *)at));
         }
     }

@@ -1,6 +1,6 @@
 /* `shardc explain` and the table of --explain. What is said is in the plan or follows from it. Which pass made an op is
  * known by its number: each pass notes how many ops had been made when it ended.
- * Relies on: explain.h, origin.h, sentences.h (reasons of waits), slack.h, figures.h, live.h.
+ * Relies on: explain.h, origin.h, sentences.h (reasons of waits), slack.h, limits.h, figures.h, live.h.
  * Relied on by: cli/explain.c and the commands with --explain. */
 #include "explain.h"
 #include "../plan/sentences.h"
@@ -10,6 +10,7 @@
 #include "../ir/rules.h"
 #include "../ir/training.h"
 #include "../plan/figures.h"
+#include "../plan/limits.h"
 #include "../plan/live.h"
 #include "../plan/slack.h"
 #include "origin.h"
@@ -107,6 +108,30 @@ static void starts(const Explain *w, int e) {
              : "the step is longer by whatever it takes longer");
 }
 
+/* "260 TFLOP/s, 26 % of 989" */
+static void reached(Str *s, double rate, double peak, const char *unit) {
+    static const struct {
+        double one;
+        const char *name;
+    } units[] = {{1e15, "P"}, {1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {0, ""}};
+    int k = 0;
+    while (peak < units[k].one) k++;
+    double one = units[k].one > 0 ? units[k].one : 1;
+    str_addf(s, "%.3g %s%s/s, %.0f %% of %.4g", rate / one, units[k].name, unit, 100 * rate / peak, peak / one);
+}
+
+/* How near it comes to what the device can do. */
+static void reaches(const Explain *w, const Event *x) {
+    Limit l = plan_limit(x);
+    if (l.bound == BOUND_UNKNOWN) return;
+    Str s = {.arena = w->plan->arena};
+    if (l.flops_share > 0) reached(&s, x->flops / x->duration_us * 1e6, x->peak_flops, "FLOP");
+    if (l.flops_share > 0 && l.bytes_share > 0) str_add(&s, "; ");
+    if (l.bytes_share > 0) reached(&s, x->bytes / x->duration_us * 1e6, x->peak_bytes, "B");
+    if (l.bytes_share > 0) str_addf(&s, " over %s", plan_route(x->over));
+    line(w, "reaches", "%s; bound by %s", s.s, l.bound == BOUND_ARITHMETIC ? "arithmetic" : plan_route(x->over));
+}
+
 static void accesses(const Explain *w, const char *title, const Access *x, int n) {
     for (int i = 0; i < n; i++) {
         const Storage *s = &w->plan->storages[x[i].storage];
@@ -170,6 +195,7 @@ static void explain_event(const Explain *w, int e) {
          stream_name(x->stream), e + 1, w->p->n);
     issued(w, e);
     starts(w, e);
+    reaches(w, x);
     waits(w, e);
     accesses(w, "reads", x->reads, x->nreads);
     accesses(w, "writes", x->writes, x->nwrites);

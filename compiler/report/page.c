@@ -8,6 +8,7 @@
 PAGE_EMBED(html, "compiler/report/page/page.html");
 PAGE_EMBED(draw, "compiler/report/page/draw.js");
 PAGE_EMBED(summary, "compiler/report/page/summary.js");
+PAGE_EMBED(event_table, "compiler/report/page/event_table.js");
 PAGE_EMBED(details, "compiler/report/page/details.js");
 PAGE_EMBED(main, "compiler/report/page/page.js");
 
@@ -25,6 +26,7 @@ static void part(FILE *f, char mark, const void *of) {
     if (mark == 's') {
         page_put(f, PAGE_FILE(draw));
         page_put(f, PAGE_FILE(summary));
+        page_put(f, PAGE_FILE(event_table));
         page_put(f, PAGE_FILE(details));
         page_put(f, PAGE_FILE(main));
     }

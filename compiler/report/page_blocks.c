@@ -1,11 +1,12 @@
 /* Writes a plan as blocks of JSON that the script of a page reads.
- * Relies on: live.h, savings.h, slack.h, origin.h, sentences.h (reasons of waits), ops.h (names of operands).
+ * Relies on: limits.h, live.h, savings.h, slack.h, origin.h, sentences.h (reasons of waits), ops.h (names of operands).
  * Relied on by: page.c, diff_page.c. */
 #include "../plan/sentences.h"
 #include "page.h"
 
 #include "../ir/ops.h"
 #include "../ir/training.h"
+#include "../plan/limits.h"
 #include "../plan/live.h"
 #include "../plan/savings.h"
 #include "../plan/slack.h"
@@ -140,6 +141,14 @@ static void origin(Blocks *w, const Map *ids, const Event *x) {
     str_addf(&w->s, ",%d],", x->issue_other);
 }
 
+/* [share of the arithmetic, of the bytes, which is more], and the peaks. */
+static void limit(Blocks *w, const Event *x) {
+    Limit l = plan_limit(x);
+    str_addf(&w->s, "[%.4g,%.4g,%d],", l.flops_share, l.bytes_share, (int)l.bound);
+    add_index(w, w->texts, arena_printf(w->plan->arena, "%.15g %.15g", x->peak_flops, x->peak_bytes));
+    str_add(&w->s, ",");
+}
+
 /* Its text with each number as a 9, and the numbers: events of equal layers share the first. */
 static void statement(Blocks *w, const char *text) {
     Str same = {.arena = w->plan->arena}, numbers = {.arena = w->plan->arena};
@@ -180,6 +189,7 @@ static void details_block(Blocks *w, int program) {
         if (op) operands(w, op_info[op->kind].operands, op->in, op->nin);
         str_add(&w->s, "],");
         origin(w, ids, x);
+        limit(w, x);
         statement(w, w->statements && w->statements[program][e] ? w->statements[program][e] : "");
         str_add(&w->s, "]");
         str_spill(&w->s, w->f);
@@ -197,7 +207,7 @@ static void next_cell(Blocks *w, bool first) {
     str_spill(&w->s, w->f);
 }
 
-typedef enum { OP, MODULE, STREAM, PHASE, COLLECTIVE } EventColumn;
+typedef enum { OP, MODULE, STREAM, PHASE, COLLECTIVE, ROUTE } EventColumn;
 
 static void event_column(Blocks *w, const char *key, const PlanProgram *g, EventColumn column) {
     open_column(w, key, false);
@@ -209,7 +219,8 @@ static void event_column(Blocks *w, const char *key, const PlanProgram *g, Event
         case MODULE: add_index(w, w->strings, x->module); break;
         case STREAM: str_int(&w->s, x->stream); break;
         case PHASE: str_int(&w->s, x->phase); break;
-        case COLLECTIVE: str_int(&w->s, x->comm >= 0); break;
+        case COLLECTIVE: str_int(&w->s, x->comm + 1); break; /* its group; 0: it is none */
+        case ROUTE: str_int(&w->s, x->over); break;
         }
     }
     str_add(&w->s, "]");
@@ -227,6 +238,7 @@ static void event_columns(Blocks *w, const PlanProgram *g) {
     event_column(w, "stream", g, STREAM);
     event_column(w, "phase", g, PHASE);
     event_column(w, "collective", g, COLLECTIVE);
+    event_column(w, "over", g, ROUTE);
     for (int duration = 0; duration < 2; duration++) {
         open_column(w, duration ? "duration" : "start", false);
         for (int e = 0; e < g->n; e++) {
@@ -240,6 +252,12 @@ static void event_columns(Blocks *w, const PlanProgram *g) {
     for (int e = 0; e < g->n; e++) {
         next_cell(w, e == 0);
         add_real(&w->s, slack[e]);
+    }
+    str_add(&w->s, "]");
+    open_column(w, "limit", false); /* the least time at the device's peaks */
+    for (int e = 0; e < g->n; e++) {
+        next_cell(w, e == 0);
+        str_addf(&w->s, "%.6g", plan_limit(&g->events[e]).us);
     }
     str_add(&w->s, "]");
     open_column(w, "moved", false); /* bytes on the wire or the bus; 0 of a kernel */
@@ -393,6 +411,10 @@ static const char *name_of_stream(int i) {
     return stream_name((Stream)i);
 }
 
+static const char *name_of_route(int i) {
+    return plan_route((Route)i);
+}
+
 static void figures(Blocks *w) {
     const Plan *p = w->plan;
     StepFigures s = live_step(p);
@@ -521,6 +543,7 @@ void page_blocks(FILE *f, const Plan *p, const Actual *actual, Statements statem
     names(w, "classes", N_CLASSES, name_of_class);
     names(w, "phases", N_PHASES, name_of_phase);
     names(w, "stream_names", N_STREAMS, name_of_stream);
+    names(w, "routes", N_ROUTES, name_of_route);
     storages(w, -1);
     programs(w);
     member(w, "strings"); /* last: all are known */

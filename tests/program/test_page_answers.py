@@ -261,3 +261,107 @@ def test_overlap_of_the_optimizer():
     value, unit = said.split()
     check(abs(float(value) * {"us": 1, "ms": 1e3, "s": 1e6}[unit] - beside) <= .006 * {"us": 1, "ms": 1e3, "s": 1e6}[unit] + 1e-6 * beside, "the optimizer runs beside other phases for %s, JSON says %s us" % (said, beside))
     return said
+
+
+# ── the roofline ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+UNITS = {"P": 1e15, "T": 1e12, "G": 1e9, "M": 1e6, "": 1}
+ROOFLINE = """(() => { const fact = k => document.querySelector('#selection [data-fact="' + k + '"]'), share = k => { const e = fact(k) && fact(k).querySelector('[data-share]'); return e ? [Number(e.dataset.share), fact(k).textContent] : null; };
+  return { flops: share('arithmetic'), bytes: share('memory traffic') || share('on the wire') || share('copied'), bound: fact('bound by') && fact('bound by').textContent }; })()"""
+
+
+def test_roofline():
+    """Of each kind of event the shares of the peaks are those of `explain`, and follow from the plan; a plan.json tells the same."""
+    bounds, compared = set(), 0
+    for name, args in (("8b", LLAMA_8B), ("offload", LLAMA_8B + ["--set", "offload=activations", "--set", "recompute=full"]), ("405b", LLAMA_405B), ("gpt2", GPT2)):
+        page, source = written(name, args)
+        plan = json.loads(shardc("inspect", *source, "--format", "json"))
+        p, kinds = next(p for p in plan["programs"] if p["name"] == "micro"), {}
+        for i, e in enumerate(p["events"]):
+            kinds.setdefault((e["op"], e["stream"]), []).append(i)
+        with Browser() as b:
+            b.open(page)
+            for i in [random.Random(5).choice(k) for k in kinds.values()]:
+                e = p["events"][i]
+                b.run("shardc.select({ event: %d }, true)" % i)
+                shown, said = b.run(ROOFLINE), explained(source, e["id"]).get("reaches")
+                least = [e[k] / e[peak] * 1e6 if e.get(peak) else 0 for k, peak in (("flops", "peak_flops"), ("bytes", "peak_bytes"))]
+                if not max(least):
+                    check(said is None and shown["bound"] is None, "%s: %s has no limit, explain says %s, the page %s" % (name, e["id"], said, shown))
+                    continue
+                rates = [(float(r), float(share), float(peak)) for r, share, peak in re.findall(r"([\d.e+]+) \w+/s, (\d+) % of ([\d.e+]+)", said)]
+                for key, us, wanted in zip(("flops", "bytes"), least, [None] * (2 - len(rates)) + rates if least[0] == 0 else rates + [None]):
+                    check(bool(us) == bool(shown[key]), "%s: %s of %s is %s, shown as %s" % (name, key, e["id"], us, shown[key]))
+                    if us:
+                        check(abs(shown[key][0] - us / e["duration_us"]) <= 1e-3 * shown[key][0] and abs(100 * shown[key][0] - wanted[1]) <= .51, "%s: %s of %s reaches %s, explain says %s" % (name, key, e["id"], shown[key], said))
+                bound = said.rsplit("bound by ", 1)[1]
+                check(shown["bound"].startswith(bound + ": ") and (bound == "arithmetic") == (least[0] > least[1]), "%s: %s is bound by %s, explain says %s" % (name, e["id"], shown["bound"], bound))
+                check(near(b.run("shardc.state.program.limit[%d]" % i), float("%.6g" % max(least))) , "%s: the limit of %s" % (name, e["id"]))
+                bounds.add(bound)
+                compared += 1
+            quiet(b, page)
+    check(bounds == {"arithmetic", "memory", "the host's bus", "links of the node", "the network"}, "events are bound by %s alone" % bounds)
+    saved = os.path.join(scratch("page_answers"), "plan.json")
+    with open(saved, "w") as f:
+        json.dump(plan, f)
+    again, _ = written("again", [saved])
+    with Browser() as b:
+        limits = []
+        for path in (page, again):
+            b.open(path)
+            limits.append(b.run("[...shardc.state.program.limit]"))
+        check(limits[0] == limits[1], "a plan.json has other limits")
+        for e in p["events"]:
+            for key in ("peak_flops", "peak_bytes", "over"):
+                e.pop(key, None)
+        with open(saved, "w") as f:
+            json.dump(plan, f)
+        again, _ = written("again", [saved])
+        b.open(again)
+        check(b.run("shardc.state.program.limit.every(x => x === 0)"), "a plan that knows no peaks has limits")
+        b.run("shardc.select({ event: 3 }, true)")
+        check(b.run(ROOFLINE)["bound"] is None, "a plan that knows no peaks says " + str(b.run(ROOFLINE)))
+        quiet(b, again)
+    return "%d events, %d bounds" % (compared, len(bounds))
+
+
+TABLE = """[...document.querySelectorAll('[data-events=%s] tr[data-event]')].map(r => [r.dataset.event, Object.fromEntries([...r.nextElementSibling.cells].map(c => [c.dataset.cell, c.textContent]))])"""
+
+
+def test_tables_of_events():
+    """Sorted by duration, by exposed time and by distance from the limit, of the program, of a range and of a module; the slowest collective comes first, with
+    its group, its link and its share of the link."""
+    for name, args in (("8b", LLAMA_8B), ("405b", LLAMA_405B)):
+        page, source = written(name, args)
+        p = next(p for p in json.loads(shardc("inspect", *source, "--format", "json"))["programs"] if p["name"] == "micro")
+        at = {e["id"]: e for e in p["events"]}
+        lost = lambda e: e["duration_us"] - max(e["flops"] / e["peak_flops"] if e.get("peak_flops") else 0, e["bytes"] / e["peak_bytes"]) * 1e6
+        with Browser() as b:
+            b.open(page)
+            b.click_on("#tab-time-tab")
+            for column, value in (("time", lambda e: e["duration_us"]), ("lost", lost)):
+                b.run("document.querySelector('[data-events=events] [data-column=%s]').scrollIntoView({ block: 'center' })" % column)
+                b.click_on("[data-events=events] [data-column=%s]" % column)
+                rows = b.run(TABLE % "events")
+                want = sorted(map(value, at.values()), reverse=True)[:len(rows)]
+                check(len(rows) == 12 and all(abs(value(at[i]) - w) <= 1e-3 + 1e-5 * abs(w) for (i, _), w in zip(rows, want)), "%s by %s: %s" % (name, column, rows))
+                check(b.run("document.activeElement.dataset.column") == column and b.run("document.querySelectorAll('[data-events=events] [aria-sort]').length") == 1, "%s: the heading that was clicked loses the focus" % name)
+            b.run("document.querySelector('[data-events=events] [data-column=exposed]').click()")
+            waited = b.run("shardc.state.program.exposedParts().reduce((s, x) => s + x.us, 0)")
+            check(abs(waited - p["exposed_us"]) < 1e-3 + 1e-6 * waited, "%s: exposed are %s, JSON says %s" % (name, waited, p["exposed_us"]))
+            check(b.run(TABLE % "events")[0][1]["exposed"] != "", "%s: nothing is exposed: %s" % (name, b.run(TABLE % "events")[0]))
+            slowest = max((e for e in at.values() if "comm" in e), key=lambda e: e["duration_us"])
+            first, cells = b.run(TABLE % "collectives")[0]
+            check(near(at[first]["duration_us"], slowest["duration_us"]) and slowest["comm"] in cells["group"] and cells["share"].endswith("%"), "%s: the slowest collective is %s, JSON says %s" % (name, (first, cells), slowest["id"]))
+            note = b.run("document.querySelector('[data-events=collectives] tr[data-event]').textContent")
+            check({"link": "links of the node", "network": "the network"}[at[first]["over"]] in note, "%s: %s goes over %s, the page says %s" % (name, first, at[first]["over"], note))
+            b.run("document.querySelector('[data-events=events] > .link').click()")
+            check(len(b.run(TABLE % "events")) == 112, "more events are %d" % len(b.run(TABLE % "events")))
+            b.run("document.querySelector('[data-events=collectives] tr[data-event] button').click()")
+            check(b.run("shardc.state.program.id(shardc.state.selection.event)") == first, "a click on a row selects something else")
+            a, z = .4 * p["step_us"], .45 * p["step_us"]
+            b.run("shardc.select({ range: [%r, %r] }, true)" % (a, z))
+            rows = b.run(TABLE % "events")
+            check(rows and all(at[i]["start_us"] < z and at[i]["start_us"] + at[i]["duration_us"] > a for i, _ in rows), "%s: events of a range are %s" % (name, rows))
+            texts = accessible(b, "document.querySelector('#tab-time-tab').click()")
+            quiet(b, page)
+    return "%d texts" % texts

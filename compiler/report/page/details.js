@@ -5,6 +5,7 @@ function isScope(selection) { return selection !== null && (selection.range !== 
 class Details {
   constructor(state, select, painter) {
     Object.assign(this, { state, select, painter });
+    this.sorts = {}; // of tables of events: the columns that they are sorted by
     this.opened = new Set(); // owners whose storages are shown, kept while the cursor moves
   }
 
@@ -17,7 +18,8 @@ class Details {
   // ── an event: everything that the plan knows ──
   event(e) {
     const { program: p, plan } = this.state, r = p.row(e), us = p.took[e], before = p.idleBefore(e);
-    const rate = (x, unit) => us > 0 && x > 0 ? " (" + amountText(x / us * 1e6, unit + "/s") + ")" : "";
+    const limit = r[LIMIT], peaks = plan.texts[r[PEAKS]].split(" ").map(Number);
+    const rate = (x, unit, share, peak) => us > 0 && x > 0 ? [" (" + amountText(x / us * 1e6, unit + "/s") + (share > 0 ? ", " : ""), share > 0 && make("span", { "data-share": share }, percent(share) + " of " + amountText(peak, unit + "/s")), ")"].filter(Boolean) : [];
     const out = [
       make("h2", {}, p.id(e) + "  ", named(p.text(e, OP))),
       facts([
@@ -33,8 +35,9 @@ class Details {
         ["may end later", make("span", { "data-value": p.slack[e] }, p.slack[e] > 0 ? timeText(p.slack[e]) : "no"), p.slack[e] > 0 ? ", without a longer step" : ": it is on the critical path, and the step is longer by whatever it takes longer"],
         p.actual && ["took in the run", make("span", { "data-value": p.actual.took[e] }, timeText(p.actual.took[e])), us > 0 ? ", " + (p.actual.took[e] / us).toFixed(2) + " times as predicted" : ""],
         p.actual && ["ran", make("span", { "data-value": p.actual.start[e] }, timeText(p.actual.start[e])), " to ", make("span", { "data-value": p.actual.end[e] }, timeText(p.actual.end[e]))],
-        r[FLOPS] > 0 && ["arithmetic", make("span", { "data-value": r[FLOPS] }, amountText(r[FLOPS], "FLOP") + rate(r[FLOPS], "FLOP"))],
-        r[BYTES] > 0 && [r[COMM] >= 0 ? "on the wire" : p.kind[e] === COPY ? "copied" : "memory traffic", make("span", { "data-value": r[BYTES] }, bytesText(r[BYTES]) + rate(r[BYTES], "B"))],
+        r[FLOPS] > 0 && ["arithmetic", make("span", { "data-value": r[FLOPS] }, amountText(r[FLOPS], "FLOP")), ...rate(r[FLOPS], "FLOP", limit[FLOPS_SHARE], peaks[0])],
+        r[BYTES] > 0 && [r[COMM] >= 0 ? "on the wire" : p.kind[e] === COPY ? "copied" : "memory traffic", make("span", { "data-value": r[BYTES] }, bytesText(r[BYTES])), ...rate(r[BYTES], "B", limit[BYTES_SHARE], peaks[1]), limit[BYTES_SHARE] > 0 ? " over " + plan.routes[p.over[e]] : ""],
+        limit[BOUND] > 0 && ["bound by", (limit[BOUND] === BOUND_ARITHMETIC ? "arithmetic" : plan.routes[p.over[e]]) + ": " + percent(p.limit[e] / us) + " of the limit, which is " + timeText(p.limit[e])],
       ]),
       this.accesses("Reads", r[READS], r[OPERANDS]),
       this.accesses("Writes", r[WRITES], r[RESULTS]),
@@ -247,7 +250,16 @@ class Details {
       ...table("ops", "Time by op; streams run side by side", "op", x.ops()),
       ...table("modules", "Time by module", "module", x.modules()),
       ...table("exposed", "Exposed communication, by what is waited for", "stream and module", exposed),
-    ];
+    ].filter(Boolean);
+  }
+
+  // The events of a scope.
+  events(scope) {
+    const { program: p } = this.state, { events } = new Summary(p, scope);
+    return [
+      ...EVENT_TABLES.flatMap(t => eventTable(t, p, events, this.sorts, e => this.eventLink(e))),
+      events.some(e => p.limit[e] > 0) && make("p", { class: "dim" }, "The limit of an event is the time that its FLOPs or its bytes take at least, at the peaks of the device's profile: those of a product or attention at its dtype, those of bytes over memory, the host's bus, links of the node or the network."),
+    ].filter(Boolean);
   }
 
   scopeName({ range, module }) {

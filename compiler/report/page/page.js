@@ -122,7 +122,10 @@ function panels() {
   $("selection").replaceChildren(...(!s ? [make("p", { class: "dim" }, "Select an event or a rectangle of memory: click, or search, or use the keys.")]
     : isScope(s) ? details.scope(s) : s.event !== undefined ? details.event(s.event) : details.storage(s.storage)));
   const scope = isScope(s) ? s : WHOLE;
-  if (scope !== summed) $("sums").replaceChildren(...details.sums(summed = scope));
+  if (scope !== summed) {
+    $("sums").replaceChildren(...details.sums(summed = scope));
+    $("events").replaceChildren(...details.events(scope));
+  }
   $("why").replaceChildren(...(s && s.event !== undefined ? details.why(s.event) : [make("p", { class: "dim" }, "Select an event: here stands why it is where it is, and what it waits for.")]));
   liveShown = null;
   live();

@@ -5,8 +5,10 @@ const DEVICE = 0;
 
 // Of an event: its name in these columns of its program; its details, as page.c writes them, where it is asked for them.
 const OP = "op", MODULE = "module";
-const FILE = 0, LINE = 1, UNIT = 2, COMM = 3, UPDATE = 4, FLOPS = 5, BYTES = 6, READS = 7, WRITES = 8, REASONS = 9, RESULTS = 10, OPERANDS = 11, ORIGIN = 12, STATEMENT = 13, NUMBERS = 14;
+const FILE = 0, LINE = 1, UNIT = 2, COMM = 3, UPDATE = 4, FLOPS = 5, BYTES = 6, READS = 7, WRITES = 8, REASONS = 9, RESULTS = 10, OPERANDS = 11, ORIGIN = 12, LIMIT = 13, PEAKS = 14, STATEMENT = 15, NUMBERS = 16;
 const PASS = 0, MADE_FOR = 1, MADE_KERNEL = 2, PURPOSE = 3, ISSUED = 4, ISSUED_BY = 5; // of ORIGIN
+const FLOPS_SHARE = 0, BYTES_SHARE = 1, BOUND = 2; // of LIMIT
+const BOUND_ARITHMETIC = 1;
 
 // block(name): the text of a block of data. Programs are read when they are first shown, details when they are first asked for.
 function readPlan(block) {
@@ -84,6 +86,9 @@ class Program {
       if (this.end[e] > this.duration) this.duration = this.end[e];
     }
     this.slack = Float64Array.from(d.slack); // how much later an event may end without a longer program; 0: it is on the critical path
+    this.limit = Float64Array.from(d.limit); // the least time at the device's peaks; 0: not known
+    this.over = Uint8Array.from(d.over); // what bytes go over, of plan.routes
+    this.comm = Int32Array.from(d.collective, x => x - 1); // the group of a collective; -1: it is none
     this.moved = Float64Array.from(d.moved); // bytes of collectives and copies
     this.took = Float64Array.from(d.duration);
     this.awaited = new Map(); // of events that wait: those that they wait for
@@ -291,6 +296,15 @@ class Program {
   row(e) {
     this.rows ||= this.block("details-" + this.index).split("\n");
     return typeof this.rows[e] === "string" ? this.rows[e] = JSON.parse(this.rows[e]) : this.rows[e];
+  }
+
+  // For how long compute waits for an event.
+  exposedOf(e) {
+    if (!this.exposedBy) {
+      this.exposedBy = new Float64Array(this.n);
+      for (const part of this.exposedParts()) this.exposedBy[part.e] += part.us;
+    }
+    return this.exposedBy[e];
   }
 
   // What an event is in the emitted C; "": not known. Texts have each number as a 9, since those of equal layers differ in numbers alone.
