@@ -351,9 +351,9 @@ def test_tables_of_events():
             check(b.run(TABLE % "events")[0][1]["exposed"] != "", "%s: nothing is exposed: %s" % (name, b.run(TABLE % "events")[0]))
             slowest = max((e for e in at.values() if "comm" in e), key=lambda e: e["duration_us"])
             first, cells = b.run(TABLE % "collectives")[0]
-            check(near(at[first]["duration_us"], slowest["duration_us"]) and slowest["comm"] in cells["group"] and cells["share"].endswith("%"), "%s: the slowest collective is %s, JSON says %s" % (name, (first, cells), slowest["id"]))
+            check(near(at[first]["duration_us"], slowest["duration_us"]) and cells["share"].endswith("%"), "%s: the slowest collective is %s, JSON says %s" % (name, (first, cells), slowest["id"]))
             note = b.run("document.querySelector('[data-events=collectives] tr[data-event]').textContent")
-            check({"link": "links of the node", "network": "the network"}[at[first]["over"]] in note, "%s: %s goes over %s, the page says %s" % (name, first, at[first]["over"], note))
+            check({"link": "links of the node", "network": "the network"}[at[first]["over"]] in note and slowest["comm"] + ", " in note, "%s: %s goes over %s, the page says %s" % (name, first, at[first]["over"], note))
             b.run("document.querySelector('[data-events=events] > .link').click()")
             check(len(b.run(TABLE % "events")) == 112, "more events are %d" % len(b.run(TABLE % "events")))
             b.run("document.querySelector('[data-events=collectives] tr[data-event] button').click()")
@@ -365,3 +365,116 @@ def test_tables_of_events():
             texts = accessible(b, "document.querySelector('#tab-time-tab').click()")
             quiet(b, page)
     return "%d texts" % texts
+
+
+# ── finding, and links ───────────────────────────────────────────────────────────────────────────────────────────────────────
+FOUND = """[...document.querySelectorAll('#results li')].map(e => e.textContent.split('  ')[0])"""
+
+
+def test_find():
+    """By address, by line of Lua, by duration and by size, each against the JSON; with words beside them; nonsense finds nothing and breaks nothing."""
+    asked = 0
+    for name, args in (("8b", LLAMA_8B), ("405b", LLAMA_405B), ("gpt2", GPT2)):
+        page, source = written(name, args)
+        plan = json.loads(shardc("inspect", *source, "--format", "json"))
+        p = next(p for p in plan["programs"] if p["name"] == "micro")
+        at, events = {e["id"]: i for i, e in enumerate(p["events"])}, p["events"]
+        mine = [s for s in plan["storages"] if s["arena"] == "device" and s.get("program", "micro") == "micro"]
+        alive = lambda s, now: "program" not in s or at[s["first"]] <= now <= at[s["last"]]
+        with Browser() as b:
+            b.open(page)
+            total = lambda: int(b.run("document.querySelector('#found-title').textContent.split(' ')[0]"))
+            rng = random.Random(9)
+            for s in rng.sample([s for s in mine if s["size"] and "program" in s], 4):
+                now = rng.randint(at[s["first"]], at[s["last"]])
+                address = s["offset"] + rng.randrange(s["size"])
+                b.run("shardc.select({ event: %d }, true)" % now)
+                b.search("0x%x" % address)
+                got = b.run(FOUND)
+                want = {x["name"] for x in mine if x["offset"] <= address < x["offset"] + x["size"]}
+                check(got[0] == s["name"] and total() == len(want) and set(got) <= want, "%s: at 0x%x while %s runs is %s, JSON says %s" % (name, address, events[now]["id"], got[:3], s["name"]))
+                b.run("document.querySelector('#search').focus()")
+                b.press("Enter")
+                check(b.run("document.querySelector('#selection h2').textContent") == s["name"], "Enter selects something else")
+                asked += 1
+            for e in rng.sample([e for e in events if "source" in e], 3):
+                line = e["source"].split("/")[-1]
+                for query, also in ((line, lambda x: True), (line + " backward", lambda x: x["phase"] == "backward"), (e["source"].split("/", 1)[1], lambda x: True)):
+                    b.search(query)
+                    want = [x["id"] for x in events if x.get("source") == e["source"] and also(x)]
+                    check(total() == len(want) and set(b.run(FOUND)) == set(want[:200]), "%s: %s finds %d events, JSON has %d" % (name, query, total(), len(want)))
+                    asked += 1
+            middle = sorted(e["duration_us"] for e in events)[len(events) * 9 // 10]
+            for query, wanted in ((">%.3fus" % middle, [e for e in events if e["duration_us"] > float("%.3f" % middle)]), ("<%.6fms matmul" % (middle / 1e3), [e for e in events if e["duration_us"] < 1e3 * float("%.6f" % (middle / 1e3)) and "matmul" in " ".join((e["id"], e["op"], e["module"], e["phase"]))])):
+                b.search(query)
+                check(total() == len(wanted) and near(float(b.run("document.querySelector('#found-title').dataset.us")), sum(e["duration_us"] for e in wanted)), "%s: %s finds %d, JSON has %d" % (name, query, total(), len(wanted)))
+                asked += 1
+            hosts = [s for s in plan["storages"] if s.get("program", "micro") == "micro"]
+            b.search(">1MiB activations")
+            check(total() == sum(s["size"] > 1 << 20 and s["class"] == "activations" for s in hosts), "%s: >1MiB activations finds %d" % (name, total()))
+            for query in ("0xffffffffffff", "nowhere.lua:3", ">5parsecs", "0x", ":", ">", "> 5ms", "a:b:c", "(", "\\"):
+                b.search(query)
+                check(total() >= 0, "%s breaks the search" % query)
+            b.search("0xffffffffffff")
+            check(total() == 0, "something has the last address")
+            b.search("")
+            quiet(b, page)
+    return "%d questions" % asked
+
+
+def test_live_set_by_lines():
+    """Bytes of a line are those of all storages whose first writer it is; they add up to what is alive and does not outlive the program."""
+    page, source = written("8b", LLAMA_8B)
+    plan = json.loads(shardc("inspect", *source, "--format", "json"))
+    p = next(p for p in plan["programs"] if p["name"] == "micro")
+    at = {e["id"]: i for i, e in enumerate(p["events"])}
+    with Browser() as b:
+        b.open(page)
+        for e in (at[p["peak_event"]], len(at) // 4):
+            b.run("shardc.select({ event: %d }, true)" % e)
+            b.settle()
+            want = {}
+            for s in plan["storages"]:
+                if s["arena"] == "device" and s.get("program") == "micro" and at[s["first"]] <= e <= at[s["last"]]:
+                    line = p["events"][at[s["first"]]].get("source", "(no line)")
+                    want[line] = want.get(line, 0) + s["size"]
+            shown = b.run("Object.fromEntries([...document.querySelectorAll('#live [data-line]')].map(d => [d.dataset.line, Number(d.querySelector('[data-bytes]').dataset.bytes)]))")
+            check(shown == want and list(shown.values()) == sorted(shown.values(), reverse=True), "at %s lines hold %s, JSON says %s" % (p["events"][e]["id"], shown, want))
+        quiet(b, page)
+    return "%d lines" % len(want)
+
+
+def test_links():
+    """The address says what is seen; the page opens as it was, in another window too; an address that this plan does not know changes nothing."""
+    page, _ = written("8b", LLAMA_8B)
+    seen = "[shardc.state.program.name, JSON.stringify(shardc.state.selection), [shardc.state.t0, shardc.state.t1].map(x => Math.round(x)), shardc.state.critical, document.querySelector('[role=tab][aria-selected=true]').textContent]"
+    later = "new Promise(done => setTimeout(() => done(location.hash), 400))"
+    with Browser() as b:
+        b.open(page)
+        check(b.run(later) == "", "a page that nobody has touched has the address " + b.run("location.hash"))
+        states = ["shardc.select({ event: 300 }, true); shardc.view(1000, 25000)", "shardc.select({ storage: shardc.state.program.storages.at(-1).index }, true)", "shardc.select({ range: [100, 2000.5] }, true)", "shardc.select({ module: 'model.layers.3.mlp' }, true); shardc.view(5, 100000)",
+                  "shardc.show(3); shardc.select({ event: 2 }, true); document.querySelector('#tab-waits-tab').click(); document.querySelector('#critical').click()"]
+        for make in states:
+            b.run(make)
+            b.settle()
+            was, link = b.run(seen), b.run(later)
+            check(len(link) > 3 and "p=" + was[0] in link, "the address of %s is %s" % (was, link))
+            with Browser() as other:
+                other.open(page + link)
+                now = other.run(seen)
+                check(now == was, "%s opens as %s, not as %s" % (link, now, was))
+                check(not other.complaints, "the page complains: %s" % other.complaints)
+        b.click_on("#link")
+        check(b.run("location.hash") == b.run(later) == link and "address" in b.run("document.querySelector('#said').textContent"), "the button says %s" % b.run("document.querySelector('#said').textContent"))
+        b.open(page)
+        b.run("location.hash = '#p=micro&e=g8b&t=0-5000'")
+        b.settle()
+        b.settle()
+        check(b.run(seen)[1:3] == [json.dumps({"event": b.run("shardc.state.program.eventNamed('g8b')")}, separators=(",", ":")), [0, 5000]], "#p=micro&e=g8b&t=0-5000 shows %s" % b.run(seen))
+        for hash in ("#p=nothing&e=e1", "#e=e999999", "#t=5-1", "#t=x-y", "#s=%E0%A4%A", "#=&&&=", "#tab=nothing", "#r=-5-1e999", "#m=</script><b>"):
+            b.run("location.hash = %s" % json.dumps(hash))
+            b.settle()
+            b.settle()
+            check(b.run("shardc.state.program.name === 'micro' && Number.isFinite(shardc.state.t0) && shardc.state.t1 > shardc.state.t0"), "%s shows %s" % (hash, b.run(seen)))
+        check(not b.complaints, "the page complains: %s" % b.complaints)
+    return "%d states" % len(states)

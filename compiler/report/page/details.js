@@ -174,7 +174,24 @@ class Details {
           o.storages.sort((a, b) => b.size - a.size).slice(0, 200).map(s => make("div", { class: "row" }, this.storageLink(s.index), bytesOf(s.size))))))),
       make("h3", {}, "By module, all classes"),
       ...this.modules(list, row),
+      ...this.lines(list, row, largest),
     ].filter(Boolean);
+  }
+
+  // Bytes of storages by the line of Lua of the event that writes them first.
+  lines(storages, row, largest) {
+    const { program: p } = this.state, by = new Map();
+    if (document.readyState === "loading") return []; // lines stand behind this script
+    for (const s of storages) {
+      if (s.program < 0) continue;
+      const [file, line] = p.source(s.first), key = file ? file + ":" + line : "(no line)";
+      if (!by.has(key)) by.set(key, { bytes: 0, storages: [] });
+      by.get(key).bytes += s.size;
+      by.get(key).storages.push(s);
+    }
+    if (!by.size) return [];
+    return [make("h3", {}, "By line of Lua that makes it"), ...largest(by).map(([key, o]) => this.fold("line " + key, "line", key, row([named(key.split("/").pop())], o.bytes), () =>
+      o.storages.sort((a, b) => b.size - a.size).slice(0, 200).map(s => make("div", { class: "row" }, this.storageLink(s.index), bytesOf(s.size)))))];
   }
 
   // Bytes of storages by their owners' paths, without numbers: each module with all that is in it.

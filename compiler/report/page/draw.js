@@ -52,6 +52,7 @@ class Painter extends Axis {
     for (const row of this.moduleRows) if (this.shows(row.y, row.h)) this.moduleRow(row);
     if (this.shows(this.memoryAt - GAP, MEMORY + GAP)) this.memory();
     this.marks();
+    if (this.drawn) this.drawn();
   }
 
   // ── streams ──

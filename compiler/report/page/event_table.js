@@ -8,12 +8,12 @@ const COLUMNS = {
   share: { title: "of the limit", value: (p, e) => p.limit[e] > 0 && p.took[e] > 0 ? -p.limit[e] / p.took[e] : -Infinity, text: (p, e) => p.limit[e] > 0 && p.took[e] > 0 ? percent(p.limit[e] / p.took[e]) : "" },
   slack: { title: "slack", value: (p, e) => p.slack[e], text: (p, e) => p.slack[e] > 0 ? timeText(p.slack[e]) : "none" },
   bytes: { title: "bytes", value: (p, e) => p.moved[e], text: (p, e) => bytesText(p.moved[e]) },
-  group: { title: "ranks", value: (p, e) => p.comm[e] < 0 ? 0 : p.plan.comms[p.comm[e]][1], text: (p, e) => p.comm[e] < 0 ? "" : p.plan.comms[p.comm[e]][0] + " " + p.plan.comms[p.comm[e]][1] },
   rate: { title: "rate", value: (p, e) => p.took[e] > 0 ? p.moved[e] / p.took[e] : 0, text: (p, e) => p.took[e] > 0 ? amountText(p.moved[e] / p.took[e] * 1e6, "B/s") : "" },
 };
 const EVENT_TABLES = [
   { key: "events", title: "Events", of: () => true, columns: ["time", "exposed", "lost", "share", "slack"] },
-  { key: "collectives", title: "Collectives and copies", of: (p, e) => p.kind[e] >= COLLECTIVE, columns: ["time", "exposed", "bytes", "group", "rate", "share"], note: (p, e) => "over " + p.plan.routes[p.over[e]] },
+  { key: "collectives", title: "Collectives and copies", of: (p, e) => p.kind[e] >= COLLECTIVE, columns: ["time", "exposed", "bytes", "rate", "share"],
+    note: (p, e) => (p.comm[e] < 0 ? "" : p.plan.comms[p.comm[e]][0] + ", " + p.plan.comms[p.comm[e]][1] + " ranks, ") + "over " + p.plan.routes[p.over[e]] },
 ];
 const FIRST_ROWS = 12, MORE_ROWS = 100;
 

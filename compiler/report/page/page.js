@@ -33,7 +33,7 @@ function head() {
     total("spare", spare >= 0 ? "spare" : "short of", bytesText(Math.abs(spare)), spare, bytesText(plan.usable_bytes) + " usable, " + bytesText(plan.library_bytes) + " ± " + bytesText(plan.library_tolerance) + " of libraries", spare < 0);
   }
   plan.programs.forEach((p, i) => $("program").append(make("option", { value: i }, p.name)));
-  ["device", "host"].forEach((name, i) => { if (plan.arena_bytes[i] || !i) $("arena").append(make("option", { value: i }, name)); });
+  plan.arenas.forEach((name, i) => { if (plan.arena_bytes[i] || !i) $("arena").append(make("option", { value: i }, name)); });
   $("arena").parentElement.hidden = !plan.arena_bytes[1];
 }
 
@@ -122,7 +122,7 @@ function panels() {
   $("selection").replaceChildren(...(!s ? [make("p", { class: "dim" }, "Select an event or a rectangle of memory: click, or search, or use the keys.")]
     : isScope(s) ? details.scope(s) : s.event !== undefined ? details.event(s.event) : details.storage(s.storage)));
   const scope = isScope(s) ? s : WHOLE;
-  if (scope !== summed) {
+  if (scope !== summed && document.readyState !== "loading") { // sums are not on the first paint
     $("sums").replaceChildren(...details.sums(summed = scope));
     $("events").replaceChildren(...details.events(scope));
   }
@@ -196,6 +196,14 @@ function toggleCritical() {
   say(state.critical ? "events with slack are dimmed" : "all events are in full colour");
 }
 
+function copyLink() {
+  if (navigator.clipboard) navigator.clipboard.writeText(link.address).catch(() => {});
+  history.replaceState(null, "", link.address);
+  say("the page's address is that of what is seen: " + link.address);
+  $("link").textContent = "Link copied";
+  setTimeout(() => { $("link").textContent = "Link"; }, 1500);
+}
+
 // ── pointer ──
 function clicked(hit, x) {
   if (hit.event !== undefined) select({ event: hit.event });
@@ -258,7 +266,7 @@ function otherStream(by) { // to the event nearest in time on a stream above or 
 // ── search ──
 const MOST_FOUND = 200;
 function search() {
-  const query = $("search").value, p = state.program, found = p.search(query, MOST_FOUND), list = $("results");
+  const query = $("search").value, p = state.program, found = find(p, query, MOST_FOUND, state.arena, liveEvent()[0]), list = $("results");
   $("found").hidden = !query.trim();
   $("found-title").textContent = found.total + " found" + (found.total > found.events.length + found.storages.length ? ", some of them here" : "") + (found.us > 0 ? "; its events take " + timeText(found.us) : "");
   $("found-title").dataset.us = found.us;
@@ -268,6 +276,7 @@ function search() {
     ...found.storages.map(i => item({ storage: i }, plan.storages[i].name + "  " + plan.classes[plan.storages[i].cls] + "  " + bytesText(plan.storages[i].size))));
   list.hidden = !list.firstElementChild;
   if (!list.hidden) list.firstElementChild.tabIndex = 0;
+  link.changed();
   if (query.trim()) say(found.total + " found");
   reveal(query.trim() ? "found" : state.selection ? "selection" : "");
 }
@@ -299,8 +308,40 @@ function searching() {
   });
 }
 
+// ── what is seen, as an address ──
+function seenNow() {
+  const p = state.program, s = state.selection || {}, two = ([a, z]) => [a, z].map(x => Number(x.toFixed(3))).join("-");
+  return { p: p.name, t: two([state.t0, state.t1]), a: state.arena ? plan.arenas[state.arena] : "", e: s.event !== undefined ? p.id(s.event) : "", s: s.storage !== undefined ? plan.storages[s.storage].name : "",
+    m: s.module, r: s.range && two(s.range), tab: tabbed.stays ? tabbed.shown.replace("tab-", "") : "", c: state.critical ? "1" : "" };
+}
+// What a link does not name stays as it is; a name that this plan has not is left out, and said.
+function showLink({ p, t, a, e, s, m, r, tab, c }) {
+  const index = plan.programs.findIndex(g => g.name === p), missing = [];
+  if (p !== undefined && index < 0) missing.push(p);
+  if (index >= 0 && plan.programs[index] !== state.program) show(index);
+  if (a && a !== plan.arenas[state.arena] && plan.arenas.includes(a)) showArena(plan.arenas.indexOf(a));
+  if (Boolean(c) !== state.critical) toggleCritical();
+  const g = state.program, event = e ? g.eventNamed(e) : -1, storage = s ? g.storages.find(x => x.name === s) : null, range = linkRange(r), seen = linkRange(t);
+  if (e && event < 0) missing.push(e);
+  if (s && !storage) missing.push(s);
+  select(event >= 0 ? { event } : storage ? { storage: storage.index } : range ? { range } : m !== undefined ? { module: m } : null, !seen);
+  if (tab && $("tab-" + tab + "-tab")) showTab("tab-" + tab, true);
+  if (seen) view(...seen);
+  if (missing.length) say("this plan has no " + missing.join(", "));
+}
+
 function relabel() { if (state.program) { legend(); panels(); } }
 
+function showArena(arena) {
+  state.arena = arena;
+  $("arena").value = arena;
+  summed = null;
+  arrange();
+  legend();
+  panels();
+}
+
+let link = { changed() {} };
 function start() {
   tabs();
   selectRange = (a, b) => { if (b > a) select({ range: [a, b] }); };
@@ -310,7 +351,7 @@ function start() {
   timelineKeys({ ArrowUp: () => otherStream(-1), ArrowDown: () => otherStream(1), ",": () => step(-1), ".": () => step(1), p: toPeak, c: toggleCritical, v: () => selectRange(Math.max(state.t0, 0), Math.min(state.t1, extent())), r: toggleActual, Escape: () => select(null) });
   searching();
   $("program").addEventListener("change", event => show(Number(event.target.value)));
-  $("arena").addEventListener("change", event => { state.arena = Number(event.target.value); arrange(); legend(); panels(); });
+  $("arena").addEventListener("change", event => showArena(Number(event.target.value)));
   $("to-peak").addEventListener("click", toPeak);
   $("critical").addEventListener("click", toggleCritical);
   $("fold").addEventListener("click", foldAll);
@@ -320,6 +361,13 @@ function start() {
     show(plan.shown);
     paint();
     new ResizeObserver(arrange).observe($("scroll"));
+    const linked = () => { // its selection reads what stands behind this script
+      link = new Link(seenNow, showLink);
+      painter.drawn = () => link.changed();
+      panels(); // and so do lines of Lua
+    };
+    document.readyState === "loading" ? addEventListener("DOMContentLoaded", linked, { once: true }) : linked();
+    $("link").addEventListener("click", copyLink);
   }
   timing.first = performance.now();
   timing.script = timing.first - began;

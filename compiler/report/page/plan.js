@@ -19,6 +19,7 @@ function readPlan(block) {
   d.programs = d.programs.map((g, i) => new Program(d, g, i, block));
   let texts = null;
   Object.defineProperty(d, "texts", { get: () => texts ||= JSON.parse(block("texts")) }); // of details
+  d.arenas = ["device", "host"];
   d.room = d.usable_bytes > 0 ? d.usable_bytes - d.library_bytes : 0; // for the device arena; 0: not known
   return d;
 }
@@ -298,6 +299,13 @@ class Program {
     return typeof this.rows[e] === "string" ? this.rows[e] = JSON.parse(this.rows[e]) : this.rows[e];
   }
 
+  // [file, line] of an event; most events are asked for nothing else of their row, which is not parsed for it.
+  source(e) {
+    const row = (this.rows ||= this.block("details-" + this.index).split("\n"))[e];
+    const [file, line] = typeof row === "string" ? /^\[(\d+),(\d+)/.exec(row).slice(1).map(Number) : row;
+    return [this.plan.texts[file], line];
+  }
+
   // For how long compute waits for an event.
   exposedOf(e) {
     if (!this.exposedBy) {
@@ -335,27 +343,6 @@ class Program {
     }
     if (last >= 0 && end[last] > until) this.parts.push({ e: last, from: until, us: end[last] - until });
     return this.parts;
-  }
-
-  // Events and storages whose names hold every word; an event of exactly that id comes first. us: time of all such events.
-  search(query, most) {
-    const words = query.toLowerCase().split(/\s+/).filter(Boolean), found = { events: [], storages: [], total: 0, us: 0 };
-    if (!words.length) return found;
-    const holds = text => words.every(w => text.includes(w)), lower = this.plan.lower ||= this.plan.strings.map(s => s.toLowerCase());
-    for (let e = 0; e < this.n; e++) {
-      const id = this.ids[e].toLowerCase();
-      if (!holds(id + " " + lower[this.op[e]] + " " + lower[this.module[e]] + " " + this.plan.phases[this.phase[e]])) continue;
-      found.total++;
-      found.us += this.took[e];
-      if (id === words[0]) found.events.unshift(e);
-      else if (found.events.length < most) found.events.push(e);
-    }
-    for (const s of this.storages) {
-      if (!holds(s.name.toLowerCase() + " " + s.owner.toLowerCase() + " " + this.plan.classes[s.cls])) continue;
-      found.total++;
-      if (found.storages.length < most / 2) found.storages.push(s.index);
-    }
-    return found;
   }
 }
 
