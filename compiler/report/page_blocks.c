@@ -5,6 +5,7 @@
 #include "page.h"
 
 #include "../ir/ops.h"
+#include "../ir/policy.h"
 #include "../ir/training.h"
 #include "../plan/limits.h"
 #include "../plan/live.h"
@@ -458,6 +459,13 @@ static void figures(Blocks *w) {
     for (int i = 0; i < p->nunits; i++) {
         if (i) str_add(&w->s, ",");
         page_string(&w->s, p->units[i].path);
+    }
+    str_add(&w->s, "]");
+    member(w, "prefetch"); /* of each unit, in the forward and in the backward; none where no graph tells */
+    str_add(&w->s, "[");
+    for (int i = 0; i < p->nunits && p->graph; i++) {
+        const UnitPolicy *u = p->graph->units.at[i]->policy;
+        str_addf(&w->s, "%s[%d,%d]", i ? "," : "", u ? u->prefetch_forward : 1, u ? u->prefetch_backward : 1);
     }
     str_add(&w->s, "]");
     member(w, "comms");

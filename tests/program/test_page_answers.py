@@ -478,3 +478,138 @@ def test_links():
             check(b.run("shardc.state.program.name === 'micro' && Number.isFinite(shardc.state.t0) && shardc.state.t1 > shardc.state.t0"), "%s shows %s" % (hash, b.run(seen)))
         check(not b.complaints, "the page complains: %s" % b.complaints)
     return "%d states" % len(states)
+
+
+# ── one layer of many, its unit, its gathers ─────────────────────────────────────────────────────────────────────────────────
+def test_one_layer():
+    """A layer beside its neighbours, when its unit is gathered and freed, and zooming to its forward and backward, against the JSON; from layer to layer by a
+    click."""
+    compared = 0
+    for name, args, path in (("8b", LLAMA_8B, "model.layers.3"), ("405b", LLAMA_405B, "model.layers.125"), ("moe", MOE, "layers.1.mlp")):
+        page, source = written(name, args)
+        plan = json.loads(shardc("inspect", *source, "--format", "json"))
+        p = next(p for p in plan["programs"] if p["name"] == "micro")
+        at, units = {e["id"]: i for i, e in enumerate(p["events"])}, [u["path"] for u in plan["units"]]
+        inside = lambda e, module: e["module"] == module or e["module"].startswith(module + ".")
+        peak = at[p["peak_event"]]
+        with Browser() as b:
+            b.open(page)
+            for _ in range(2):
+                b.run("shardc.select({ module: %s }, true)" % json.dumps(path))
+                rows = b.run("[...document.querySelectorAll('#compared tbody tr')].map(r => [r.dataset.compared, [...r.querySelectorAll('[data-module]')].map(c => [c.dataset.module, Number(c.dataset.value)]), Number(r.querySelector('[data-median]').dataset.median)])")
+                check({"forward", "backward"} <= {r[0] for r in rows}, "%s: %s is compared by %s" % (name, path, rows))
+                for what, cells, _ in rows:
+                    check(any(m == path for m, _ in cells) and len(cells) in (2, 3), "%s: %s stands beside %s" % (name, path, cells))
+                    for module, value in cells:
+                        mine = [e for e in p["events"] if inside(e, module)]
+                        want = sum(e["duration_us"] for e in mine if e["phase"] == what)
+                        if what == "on the wire":
+                            want = sum(e["bytes"] for e in mine if "comm" in e)
+                        if what == "alive at the peak":
+                            want = sum(s["size"] for s in plan["storages"] if s["arena"] == "device" and (s["owner"] == module or s["owner"].startswith(module + ".")) and s.get("program", "micro") == "micro" and ("program" not in s or at[s["first"]] <= peak <= at[s["last"]]))
+                        if what == "exposed":
+                            want = summed(plan, p, 0, 1e30, module)["exposed"]
+                        check(abs(value - want) <= 1e-3 + 1e-6 * want, "%s: %s of %s is %s, JSON says %s" % (name, what, module, value, want))
+                        compared += 1
+                unit = b.run("[...document.querySelectorAll('#unit tr')].map(r => [r.dataset.event, r.dataset.freed])")
+                own = [u for u in units if u and (u == path or path.startswith(u + "."))]
+                check(bool(unit) == any(e["stream"] not in KERNELS and e["module"] == max(own, key=len, default="") for e in p["events"]), "%s: the unit of %s has the events %s" % (name, path, unit))
+                for event, freed in unit:
+                    writes = {s for s, _, _ in p["events"][at[event]]["writes"]}
+                    last = max((at[s["last"]] for s in plan["storages"] if s["id"] in writes and s["class"] == "unsharded" and s.get("program") == "micro"), default=-1)
+                    check(freed == (p["events"][last]["id"] if last >= 0 else ""), "%s: what %s gathers is freed after %s" % (name, event, freed))
+                for phase in ("forward", "backward"):
+                    b.run("document.querySelector('[data-zoom=%s]').click()" % phase)
+                    kernels = [e for e in p["events"] if inside(e, path) and e["phase"] == phase and e["stream"] == "compute"]
+                    a, z = min(e["start_us"] for e in kernels), max(e["start_us"] + e["duration_us"] for e in kernels)
+                    seen = b.run("[shardc.state.t0, shardc.state.t1]")
+                    check(seen[0] <= a and z <= seen[1] and seen[1] - seen[0] < 2 * (z - a), "%s: zooming to the %s of %s shows %s of %s" % (name, phase, path, seen, (a, z)))
+                b.run("document.querySelector('#compared thead button').click()")
+                other = b.run("shardc.state.selection.module")
+                check(other != path and re.sub(r"\d+", "*", other) == re.sub(r"\d+", "*", path), "%s: from %s a click goes to %s" % (name, path, other))
+                path = other
+            quiet(b, page)
+    return "%d figures" % compared
+
+
+def test_gathering_further_ahead():
+    """What a gather says of one unit further ahead: under the entry as it is copied the step is shorter by no more than the page says (and times of this
+    simulation), and no more than one unit is held beside."""
+    tried = []
+    for name, args in (("8b", LLAMA_8B[:-3] + ["16", "--nodes", "2", "--device", "h200"]), ("405b", LLAMA_405B), ("gpt2", GPT2)):
+        page, source = written(name, args)
+        before = json.loads(shardc("predict", *source, "--format", "json"))
+        with Browser() as b:
+            b.open(page)
+            for phase in ("forward", "backward"):
+                gather = b.run("(() => { const p = shardc.state.program, own = p.ids.map((_, e) => e).filter(e => p.text(e, OP).startsWith('all_gather') && p.plan.phases[p.phase[e]] === '%s' && /\\d/.test(p.text(e, MODULE))); return own[own.length >> 1]; })()" % phase)
+                b.run("shardc.select({ event: %d }, true)" % gather)
+                said = b.run("(e => ({ exposed: Number(e.querySelector('[data-exposed]').dataset.exposed), held: Number(e.querySelector('[data-held]').dataset.held), entry: e.querySelector('code').textContent }))(document.querySelector('#ahead'))")
+                policy = os.path.join(scratch("page_answers"), "ahead.lua")
+                with open(policy, "w") as f:
+                    f.write("return { %s }\n" % said["entry"])
+                after = json.loads(shardc("predict", *source, "--policy", policy, "--format", "json"))
+                gained, more = (x["prediction"]["step_us"] for x in (before, after)), after["peak"]["bytes"] - before["peak"]["bytes"]
+                was, now = gained
+                check(was - now <= said["exposed"] + .002 * was, "%s, %s: the step is %s us shorter, the page says at most %s" % (name, phase, was - now, said["exposed"]))
+                check(more <= 1.1 * said["held"], "%s, %s: the peak is %d B higher, the page says at most %d" % (name, phase, more, said["held"]))
+                check("prefetch" in shardc("predict", *source, "--policy", policy), "the entry changes no prefetch: %s" % said["entry"])
+                tried.append((round(was - now), more))
+            b.run("shardc.select({ event: shardc.state.program.leading.order[3] }, true)")
+            check(b.run("document.querySelector('#ahead') === null"), "a kernel is gathered further ahead")
+            quiet(b, page)
+    return "%s" % tried
+
+
+# ── each question in at most two clicks ──────────────────────────────────────────────────────────────────────────────────────
+def middle_of(b, script):
+    """Where on the page the middle of an event, or of a module's span, is: script gives [x0, x1, y] of the canvas."""
+    left, top = b.run("(r => [r.x, r.y])(document.querySelector('#canvas').getBoundingClientRect())")
+    x0, x1, y = b.run(script)
+    return left + (x0 + x1) / 2, top + y
+
+
+LONGEST = "(() => { const p = shardc.painter, g = shardc.state.program, row = p.streamRows.find(r => r.name === '%s'), e = [...row.order].reduce((a, e) => g.took[e] > g.took[a] ? e : a); return [p.x(g.start[e]), p.x(g.end[e]), row.y - p.top + 12]; })()"
+LAYER = "(() => { const p = shardc.painter, r = p.moduleRows.find(r => r.members.length > 1), k = r.spans.n >> 2; return [p.x(r.spans.from[k]), p.x(r.spans.to[k]), r.y - p.top + 8]; })()"
+QUESTIONS = [  # the question, what is clicked or typed, what then says the answer
+    ("who holds the peak", ["#to-peak"], "#live details[data-class] summary"),
+    ("what is exposed", [], "#totals [data-total=exposed_us]"),
+    ("what is exposed, by cause", ["#tab-time-tab"], "#sums [data-table=exposed] tbody tr"),
+    ("what to recompute or offload", ["#to-peak"], "#next tr[data-saving]"),
+    ("when a unit is gathered and freed", [("canvas", LAYER)], "#unit tr[data-freed^=e]"),
+    ("why an event is issued there", [("canvas", LONGEST % "compute"), "#tab-waits-tab"], "#issued"),
+    ("what another prefetch would change", [("canvas", LONGEST % "gather"), "#tab-waits-tab"], "#ahead [data-exposed]"),
+    ("which tensor has an address", [("type", "0x%x")], "#results li"),
+    ("what a line of Lua does", [("type", "decoder.lua:121")], "#results li"),
+    ("what a line of Lua holds", ["#to-peak"], "#live [data-line] summary"),
+    ("how the optimizer overlaps", ["#tab-time-tab"], "#sums [data-table=phases] tr[data-sum=optimizer]"),
+    ("time by op", ["#tab-time-tab"], "#sums [data-table=ops] tbody tr"),
+    ("time by module", ["#tab-time-tab"], "#sums [data-table=modules] tbody tr"),
+    ("how near to the roofline", [("canvas", LONGEST % "compute")], "#selection [data-fact='bound by']"),
+    ("the slowest collective", ["#tab-time-tab"], "[data-events=collectives] tr[data-event]"),
+    ("one layer of many", [("canvas", LAYER)], "#compared tr[data-compared=forward]"),
+    ("the critical path", ["#critical"], "#critical[aria-pressed=true]"),
+    ("share what is seen", ["#link"], "#said"),
+]
+
+
+def test_questions():
+    """Each is answered after two clicks at most, on the page as it opens: what says the answer is shown."""
+    for name, args in (("8b", LLAMA_8B), ("405b", LLAMA_405B)):
+        page, _ = written(name, args)
+        with Browser(1440, 900) as b:
+            for question, steps, answer in QUESTIONS:
+                b.open(page)
+                check(len(steps) <= 2, question)
+                for step in steps:
+                    if step[0] == "canvas":
+                        b.click(*middle_of(b, step[1]))
+                    elif step[0] == "type":
+                        b.press("/")
+                        b.type(step[1] % b.run("shardc.state.program.storages.at(-1).offset") if "%" in step[1] else step[1])
+                    else:
+                        b.click_on(step)
+                b.settle()
+                shown = b.run("(e => e && e.getClientRects().length ? e.textContent : null)(document.querySelector(%s))" % json.dumps(answer))
+                check(shown, "%s: \"%s\" is not answered: %s is %s" % (name, question, answer, shown))
+    return "%d questions" % len(QUESTIONS)

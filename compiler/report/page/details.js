@@ -25,7 +25,7 @@ class Details {
       facts([
         ["stream", plan.stream_names[p.stream[e]]],
         ["phase", plan.phases[p.phase[e]] + ", " + KIND_NAMES[p.kind[e]] + (r[UPDATE] ? ", updates parameters" : "")],
-        ["module", named(p.text(e, MODULE) || "(model)")],
+        ["module", this.link(named(p.text(e, MODULE) || "(model)"), { module: p.text(e, MODULE) })],
         r[UNIT] >= 0 && ["unit", named(plan.units[r[UNIT]] || "(model)")],
         r[COMM] >= 0 && ["ranks", plan.comms[r[COMM]][0] + ", " + plan.comms[r[COMM]][1] + " ranks"],
         plan.texts[r[FILE]] && ["Lua line", named(plan.texts[r[FILE]] + ":" + r[LINE])],
@@ -59,7 +59,17 @@ class Details {
   // ── why an event stands where it stands ──
   why(e) {
     const { program: p } = this.state;
-    return [make("h2", {}, this.eventLink(e), "  ", named(p.text(e, OP) + "  " + p.text(e, MODULE))), this.origin(p.row(e)[ORIGIN]), this.waits(e)];
+    return [make("h2", {}, this.eventLink(e), "  ", named(p.text(e, OP) + "  " + p.text(e, MODULE))), this.origin(p.row(e)[ORIGIN]), this.waits(e), this.ahead(e)].filter(Boolean);
+  }
+
+  // What gathering one unit further ahead could change, of a gather of a unit.
+  ahead(e) {
+    const { program: p, plan } = this.state, x = gatheredAhead(p, e);
+    if (!x) return null;
+    return make("div", { id: "ahead" }, make("h3", {}, "One unit further ahead"),
+      make("p", {}, "Compute waits ", make("span", { "data-value": p.exposedOf(e) }, timeText(p.exposedOf(e))), " for this gather, and ", make("strong", { "data-exposed": x.exposed }, timeText(x.exposed)), " in all for those of ", named(x.pattern), " in the " + plan.phases[p.phase[e]] +
+        ": gathering earlier gains no more than that. It may hold ", make("strong", { "data-held": x.bytes }, bytesText(x.bytes)), " more, one unit. " + (p.slack[e] > 0 ? "This one could end " + timeText(p.slack[e]) + " later." : "")),
+      ...(x.entry ? [make("p", {}, ...this.copied(x.entry))] : [make("p", { class: "dim" }, "How far ahead units are gathered now, only a model tells: set ", make("code", {}, "prefetch"), " in its fully_shard.")]));
   }
 
   // operands: [name, shape, storage] of values; several may lie in one storage.
@@ -247,27 +257,32 @@ class Details {
 
   // ── sums of the program, of a range of time or of a module ──
   sums(scope) {
-    const { program: p, plan, arena } = this.state, x = new Summary(p, scope), most = 8, [from, to] = x.span(), all = scope.range ? x.to - x.from : p.step_us, peak = x.peak(arena), live = e => p.memory(arena).total[e];
-    const share = us => all > 0 ? (100 * us / all).toFixed(1) + " %" : "", whole = !scope.range && scope.module === undefined, of = scope.range ? "of the range" : "of the program";
+    const { program: p } = this.state, x = new Summary(p, scope), most = 8, all = scope.range ? x.to - x.from : p.step_us;
+    const share = us => all > 0 ? (100 * us / all).toFixed(1) + " %" : "", of = scope.range ? "of the range" : "of the program";
     const row = ({ name, count, us, more = [] }) => make("tr", { "data-sum": name, "data-count": count, "data-us": us }, make("td", {}, named(name)), ...[grouped(count), timeText(us), share(us), ...more].map(t => make("td", { class: "number" }, t)));
     const table = (key, title, first, rows, ...more) => rows.length ? longTable({ class: "sums", "data-table": key }, [first, "events", "time", of, ...more], rows.map(row), most, title) : [];
-    const exposed = x.exposed(), phases = x.phases(), sum = rows => rows.reduce((s, r) => s + r.us, 0);
+    const exposed = x.exposed(), phases = x.phases();
     return [
       make("h2", { id: "sums-of" }, ...this.scopeName(scope)),
-      facts([
-        [scope.module === undefined ? "duration" : "from first to last", make("span", { "data-value": to - from }, timeText(to - from)), whole ? "" : ", from " + timeText(from) + " to " + timeText(to)],
-        ["events", make("span", { "data-value": x.events.length }, grouped(x.events.length))],
-        ["exposed", make("span", { "data-value": sum(exposed) }, timeText(sum(exposed))), " of communication"],
-        ["on the wire", ...[x.bytes(COLLECTIVE)].map(n => make("span", { "data-value": n }, bytesText(n)))],
-        ...[x.bytes(COPY)].map(n => n > 0 && ["to and from the host", make("span", { "data-value": n }, bytesText(n))]),
-        peak >= 0 && ["peak within", make("span", { "data-value": live(peak) }, bytesText(live(peak))), " at ", this.eventLink(peak)],
-      ]),
+      this.scopeFacts(x, scope),
       ...(scope.module !== undefined ? table("phases", "Time by phase", "phase", phases) // what runs beside a module is not its own
         : table("phases", "Time by phase, and how long events of other phases run beside it", "phase", phases.map(r => ({ ...r, more: [timeText(r.beside)] })), "beside")),
       ...table("ops", "Time by op; streams run side by side", "op", x.ops()),
       ...table("modules", "Time by module", "module", x.modules()),
       ...table("exposed", "Exposed communication, by what is waited for", "stream and module", exposed),
     ].filter(Boolean);
+  }
+
+  scopeFacts(x, scope) {
+    const { program: p, arena } = this.state, [from, to] = x.span(), peak = x.peak(arena), live = e => p.memory(arena).total[e], exposed = x.exposed().reduce((sum, r) => sum + r.us, 0), whole = !isScope(scope);
+    return facts([
+      [scope.module === undefined ? "duration" : "from first to last", make("span", { "data-value": to - from }, timeText(to - from)), whole ? "" : ", from " + timeText(from) + " to " + timeText(to)],
+      ["events", make("span", { "data-value": x.events.length }, grouped(x.events.length))],
+      ["exposed", make("span", { "data-value": exposed }, timeText(exposed)), " of communication"],
+      ["on the wire", ...[x.bytes(COLLECTIVE)].map(n => make("span", { "data-value": n }, bytesText(n)))],
+      ...[x.bytes(COPY)].map(n => n > 0 && ["to and from the host", make("span", { "data-value": n }, bytesText(n))]),
+      peak >= 0 && ["peak within", make("span", { "data-value": live(peak) }, bytesText(live(peak))), " at ", this.eventLink(peak)],
+    ]);
   }
 
   // The events of a scope.
@@ -286,7 +301,20 @@ class Details {
 
   // A range of time or a module, where an event's details stand.
   scope(scope) {
-    return [make("h2", {}, ...this.scopeName(scope)), make("p", { class: "dim" }, "What it adds up to stands under ", make("button", { type: "button", class: "link", click: () => showTab("tab-time", true) }, "Time"), ".")];
+    const { program: p, arena } = this.state, { module } = scope, sums = make("p", { class: "dim" }, "By phase, op, module and event: under ", make("button", { type: "button", class: "link", click: () => showTab("tab-time", true) }, "Time"), ".");
+    const head = [make("h2", {}, ...this.scopeName(scope)), this.scopeFacts(new Summary(p, scope), scope), sums];
+    if (module === undefined) return head;
+    const zooms = kernelSpans(p, module).map(([phase, from, to]) => make("button", { type: "button", "data-zoom": phase, click: () => zoomToSpan(from, to) }, "Zoom to its " + phase));
+    return [...head, make("div", { class: "zooms" }, ...zooms),
+      ...compareLayers(p, module, arena, (text, path) => this.link(text, { module: path })), ...this.unit(module)];
+  }
+
+  // When the unit that a module is in is gathered, freed and reduced.
+  unit(module) {
+    const { program: p } = this.state, found = unitEvents(p, module), freed = e => e < 0 ? [] : ["freed after ", this.eventLink(e), ", at " + timeText(p.end[e])];
+    if (!found || !found.events.length) return [];
+    return [make("h3", {}, "Its unit, ", named(found.unit || "(model)")), make("table", { id: "unit" }, make("tbody", {}, ...found.events.map(({ e, freed: last }) => make("tr", { "data-event": p.id(e), "data-freed": last < 0 ? "" : p.id(last) },
+      make("td", {}, this.eventLink(e), " " + p.text(e, OP) + ", " + p.plan.phases[p.phase[e]]), make("td", {}, timeText(p.start[e]) + " to " + timeText(p.end[e])), make("td", {}, ...freed(last))))))];
   }
 
   // What a screen reader says of a selection, and the tip at the pointer.

@@ -150,7 +150,7 @@ function select(selection, bring, moment) {
   state.cursor = null;
   if (selection) say(details.sentence(selection));
   panels();
-  reveal(selection ? moment ? "live" : isScope(selection) ? "sums" : "selection" : "");
+  reveal(selection ? moment ? "live" : selection.range ? "sums" : "selection" : "");
   if (selection && bring) bringIntoView(selection);
   request();
 }
