@@ -321,7 +321,7 @@ def by_hand(b, plan):
     largest = max((s for s in plan["storages"] if s.get("program") == "micro" and s["arena"] == "device"), key=lambda s: s["size"])
     b.run("(() => { const p = shardc.state.program, i = %d; shardc.view(p.from[i] - 1, p.to[i] + 1); })()" % largest["id"])
     b.settle()
-    x, y = b.run("(() => { const p = shardc.state.program, s = shardc.state.plan.storages[%d], k = 220 / shardc.state.plan.arena_bytes[0]; return [shardc.painter.x((p.from[s.index] + p.to[s.index]) / 2), shardc.painter.addressesAt + (s.offset + s.size / 2) * k]; })()" % largest["id"])
+    x, y = b.run("(() => { const p = shardc.state.program, s = shardc.state.plan.storages[%d], k = shardc.painter.mapHeight / shardc.state.plan.arena_bytes[0]; return [shardc.painter.x((p.from[s.index] + p.to[s.index]) / 2), shardc.painter.addressesAt + (s.offset + s.size / 2) * k]; })()" % largest["id"])
     b.mouse("mouseMoved", left + x, top + y)
     b.settle()
     tip = b.run("document.querySelector('#tip').textContent")

@@ -1,5 +1,5 @@
 // ── link.js: the page's address says what is seen, so that it can be sent: #p=micro&t=0-5000&e=g8b. ───────────────────────────────
-// p: the program. t: the range that is seen, in microseconds. e, s, m, r: the selected event, storage, module or range. a: the arena. tab; c: critical path.
+// p: the program. t: the range that is seen, in microseconds. e, s, m, r: the selected event, storage, module or range. a: the arena; z: its addresses that are seen. tab; c: critical path.
 
 // Names may hold anything; what reads well in an address stays as it is.
 function linkText(pairs) {

@@ -2,7 +2,7 @@
 
 const began = performance.now();
 const plan = readPlan(name => $(name).textContent);
-const state = { plan, program: null, arena: DEVICE, t0: 0, t1: 1, selection: null, hover: null, cursor: null, range: null, critical: false, actual: plan.actual_us !== undefined };
+const state = { plan, program: null, arena: DEVICE, t0: 0, t1: 1, selection: null, hover: null, cursor: null, range: null, critical: false, addresses: null, actual: plan.actual_us !== undefined };
 const painter = new Painter($("canvas"), state);
 const details = new Details(state, select, painter);
 
@@ -52,7 +52,7 @@ function show(index) {
     return addEventListener("DOMContentLoaded", () => show(index), { once: true });
   state.program = plan.programs[index].prepare();
   $("program").value = index;
-  state.selection = state.hover = state.cursor = null;
+  state.selection = state.hover = state.cursor = state.addresses = null;
   summed = null;
   const p = state.program, most = p.peak[DEVICE];
   $("program-figures").replaceChildren(
@@ -67,6 +67,7 @@ function show(index) {
 
 // Rows, their labels and the canvas's size; when the program, the window or what is folded changes.
 function arrange() {
+  painter.room = narrow() || printing ? 0 : $("scroll").clientHeight;
   painter.layout();
   sizeStage();
   const rows = [], at = placer(rows);
@@ -83,8 +84,8 @@ function arrange() {
     at(label, r.y, r.h);
   }
   bytesLabels(at, painter.memoryAt, painter.memoryScale());
-  at(make("div", { class: "note" }, addressText(0) + ": what outlives programs, then what they use for a while. Point at a rectangle to see its owner."), painter.addressesAt + 2, 90);
-  at(make("div", { class: "note" }, addressText(plan.arena_bytes[state.arena])), painter.addressesAt + ADDRESSES - 16, 16);
+  at(make("div", { class: "note" }, state.addresses ? addressText(Math.round(painter.map[0])) + ": a part of the arena. 0 shows all of it." : addressText(0) + ": what outlives programs, then what they use for a while. Point at a rectangle to see its owner."), painter.addressesAt + 2, 90);
+  at(make("div", { class: "note" }, addressText(Math.round(painter.map[1]))), painter.addressesAt + painter.mapHeight - 16, 16);
   $("rows").replaceChildren(...rows);
   request();
 }
@@ -164,8 +165,21 @@ function bringIntoView(selection) {
   const event = selection.event !== undefined;
   if (isScope(selection)) return;
   bringSpan(...spanOf(selection), event);
-  bringRow(event ? painter.box(selection.event)[2] - RULER - GAP : painter.addressesAt - 40, event ? 60 : ADDRESSES);
+  bringRow(event ? painter.box(selection.event)[2] - RULER - GAP : painter.addressesAt - 40, event ? 60 : painter.mapHeight);
 }
+
+// The addresses that are seen; of all of them, or of more: null. A byte is never wider than the map.
+function viewAddresses(from, to) {
+  const all = Math.max(plan.arena_bytes[state.arena], 1), wide = Math.min(Math.max(to - from, 1024), all), low = Math.min(Math.max(from, 0), all - wide);
+  state.addresses = wide >= all ? null : [low, low + wide];
+  arrange();
+}
+// A turn of the wheel with Alt above the map.
+function zoomAddresses(factor, y) {
+  const at = painter.addressAt(y), [from, to] = painter.map;
+  viewAddresses(at - (at - from) * factor, at + (to - at) * factor);
+}
+function panAddresses(bytes) { const [from, to] = painter.map; if (state.addresses) viewAddresses(from + bytes, to + bytes); }
 
 // Of the axis, in microseconds.
 function extent() { const p = state.program; return state.actual && p.actual ? Math.max(p.duration, p.actual.duration) : p.duration; }
@@ -311,11 +325,11 @@ function searching() {
 // ── what is seen, as an address ──
 function seenNow() {
   const p = state.program, s = state.selection || {}, two = ([a, z]) => [a, z].map(x => Number(x.toFixed(3))).join("-");
-  return { p: p.name, t: two([state.t0, state.t1]), a: state.arena ? plan.arenas[state.arena] : "", e: s.event !== undefined ? p.id(s.event) : "", s: s.storage !== undefined ? plan.storages[s.storage].name : "",
+  return { p: p.name, t: two([state.t0, state.t1]), a: state.arena ? plan.arenas[state.arena] : "", z: state.addresses ? two(state.addresses) : "", e: s.event !== undefined ? p.id(s.event) : "", s: s.storage !== undefined ? plan.storages[s.storage].name : "",
     m: s.module, r: s.range && two(s.range), tab: tabbed.stays ? tabbed.shown.replace("tab-", "") : "", c: state.critical ? "1" : "" };
 }
 // What a link does not name stays as it is; a name that this plan has not is left out, and said.
-function showLink({ p, t, a, e, s, m, r, tab, c }) {
+function showLink({ p, t, a, z, e, s, m, r, tab, c }) {
   const index = plan.programs.findIndex(g => g.name === p), missing = [];
   if (p !== undefined && index < 0) missing.push(p);
   if (index >= 0 && plan.programs[index] !== state.program) show(index);
@@ -327,6 +341,8 @@ function showLink({ p, t, a, e, s, m, r, tab, c }) {
   select(event >= 0 ? { event } : storage ? { storage: storage.index } : range ? { range } : m !== undefined ? { module: m } : null, !seen);
   if (tab && $("tab-" + tab + "-tab")) showTab("tab-" + tab, true);
   if (seen) view(...seen);
+  const addresses = linkRange(z);
+  if (addresses) viewAddresses(...addresses);
   if (missing.length) say("this plan has no " + missing.join(", "));
 }
 
@@ -334,6 +350,7 @@ function relabel() { if (state.program) { legend(); panels(); } }
 
 function showArena(arena) {
   state.arena = arena;
+  state.addresses = null;
   $("arena").value = arena;
   summed = null;
   arrange();
@@ -341,15 +358,28 @@ function showArena(arena) {
   panels();
 }
 
+// A storage is zoomed to in its addresses, too.
+function zoomToStorage() {
+  zoomToSelection();
+  const s = state.selection && state.selection.storage !== undefined && plan.storages[state.selection.storage];
+  if (s && s.arena === state.arena) viewAddresses(s.offset - s.size * .4, s.offset + s.size * 1.4);
+}
+function wholeMap() {
+  whole();
+  viewAddresses(0, Infinity);
+}
+
 let link = { changed() {} };
 function start() {
   tabs();
+  mapUnder = (y, zoomed) => y + painter.top >= painter.addressesAt && (!zoomed || state.addresses) ? { zoom: zoomAddresses, pan: panAddresses } : null;
   selectRange = (a, b) => { if (b > a) select({ range: [a, b] }); };
   timelines();
   head();
   pointers();
-  timelineKeys({ ArrowUp: () => otherStream(-1), ArrowDown: () => otherStream(1), ",": () => step(-1), ".": () => step(1), p: toPeak, c: toggleCritical, v: () => selectRange(Math.max(state.t0, 0), Math.min(state.t1, extent())), r: toggleActual, Escape: () => select(null) });
+  timelineKeys({ ArrowUp: () => otherStream(-1), ArrowDown: () => otherStream(1), ",": () => step(-1), ".": () => step(1), p: toPeak, c: toggleCritical, f: zoomToStorage, 0: wholeMap, v: () => selectRange(Math.max(state.t0, 0), Math.min(state.t1, extent())), r: toggleActual, Escape: () => select(null) });
   searching();
+  $("to-all").addEventListener("click", wholeMap);
   $("program").addEventListener("change", event => show(Number(event.target.value)));
   $("arena").addEventListener("change", event => showArena(Number(event.target.value)));
   $("to-peak").addEventListener("click", toPeak);

@@ -3,6 +3,8 @@
 // lays the rows out anew, relabel(), of new colours, spanOf(selection), select(selection), targetOf(hit), a selection or null, and what a pointer does: clicked(hit, x),
 // hover(x, y, event), left().
 
+// { zoom(factor, y), pan(bytes) } of a map of addresses at y of the canvas, where a page has one that zooms; zoomed: one that is.
+let mapUnder = () => null;
 let selectRange = null; // what a drag along the ruler does, where a page has something for it
 
 function drawAll() { painter.draw(printing ? 0 : $("scroll").scrollTop); }
@@ -65,7 +67,7 @@ function pointers() {
   canvas.addEventListener("pointerdown", event => {
     if (event.button) return;
     const [x, y] = at(event);
-    drag = { x, y, t0: state.t0, t1: state.t1, top: scroll.scrollTop, moved: false, range: event.shiftKey, ruler: y < RULER };
+    drag = { x, y, t0: state.t0, t1: state.t1, top: scroll.scrollTop, moved: false, range: event.shiftKey, ruler: y < RULER, last: y, map: mapUnder(y, true) };
     canvas.setPointerCapture(event.pointerId);
   });
   canvas.addEventListener("pointermove", event => {
@@ -78,7 +80,9 @@ function pointers() {
     else {
       const dt = (drag.x - x) / painter.scale;
       view(drag.t0 + dt, drag.t1 + dt);
-      scroll.scrollTop = drag.top + drag.y - y;
+      if (drag.map) drag.map.pan((drag.last - y) / painter.mapScale);
+      else scroll.scrollTop = drag.top + drag.y - y;
+      drag.last = y;
     }
     request();
   });
@@ -104,7 +108,11 @@ function pointers() {
   });
   // Plain scrolls; where nothing can be scrolled, it zooms too.
   scroll.addEventListener("wheel", event => {
-    const [x] = at(event), { zooms, factor, dx, dy } = turnOf(event);
+    const [x, y] = at(event), { zooms, factor, dx, dy } = turnOf(event), map = mapUnder(y);
+    if (event.altKey && map) {
+      event.preventDefault();
+      return map.zoom(factor, y + painter.top);
+    }
     if (zooms || (!event.shiftKey && !narrow() && scroll.scrollHeight <= scroll.clientHeight + 1 && Math.abs(dy) > Math.abs(dx))) zoom(factor, painter.time(Math.max(x, LEFT)));
     else if (dx) pan(dx / painter.scale);
     else return;
