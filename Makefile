@@ -141,7 +141,7 @@ libs-%:
 U := $(B)/tests/unit
 UNITS := $(B)/unit_compiler $(B)/unit_kernels $(B)/unit_runtime $(B)/unit_host
 COMPILER_TESTS := $(patsubst %,$(U)/%.o,$(filter $(notdir $(basename $(wildcard tests/unit/*.c))),\
-	test_frontend test_ir test_attention test_check test_lower test_epilogue_fusion test_qkv_fusion test_quantize test_quantize_blocks test_quantize_experts test_uses test_schedule test_pack test_placement test_device test_shard test_edit test_policy test_verify test_plan_json test_actual test_planner small_plan))
+	test_frontend test_ir test_attention test_check test_lower test_epilogue_fusion test_qkv_fusion test_quantize test_quantize_blocks test_quantize_experts test_uses test_schedule test_pack test_placement test_device test_shard test_edit test_policy test_verify test_plan_json test_limits test_actual test_planner small_plan))
 $(B)/unit_compiler: $(COMPILER_TESTS) $(B)/libshardc.a
 	$(LINK) -lcriterion $(LIBS) -o $@
 $(B)/unit_kernels: $(patsubst %.c,$(B)/%.o,$(wildcard tests/unit/test_kernels*.c)) $(filter $(B)/runtime/cpu/k_% $(B)/runtime/cpu/blas_memory.o,$(CPU_OBJ))
@@ -165,7 +165,7 @@ FUZZ := clang -std=gnu17 $(CPPF) -O1 -g1 -w -fsanitize=fuzzer,address,undefined 
 $(B)/fuzz_safetensors: tests/fuzz/fuzz_safetensors.c runtime/host/safetensors.c runtime/host/dtype.c runtime/host/die.c
 $(B)/fuzz_bin: tests/fuzz/fuzz_bin.c runtime/host/data.c runtime/host/npy.c runtime/host/shuffle.c runtime/host/die.c
 $(B)/fuzz_jsonl: tests/fuzz/fuzz_jsonl.c compiler/cli/jsonl.c
-$(B)/fuzz_plan: tests/fuzz/fuzz_plan.c $(filter-out $(patsubst %,compiler/report/%.c,tasks page page_blocks diff_page profile explain runs),$(wildcard compiler/verify/*.c compiler/report/*.c compiler/plan/*.c compiler/base/*.c)) compiler/ir/ir.c compiler/ir/purpose.c
+$(B)/fuzz_plan: tests/fuzz/fuzz_plan.c $(filter-out $(patsubst %,compiler/report/%.c,tasks page page_blocks diff_page profile explain origin runs),$(wildcard compiler/verify/*.c compiler/report/*.c compiler/plan/*.c compiler/base/*.c)) compiler/ir/ir.c compiler/ir/purpose.c
 FUZZERS := $(B)/fuzz_safetensors $(B)/fuzz_bin $(B)/fuzz_jsonl $(B)/fuzz_plan
 $(FUZZERS): tests/fuzz/mutate_json.h $(wildcard runtime/host/*.h compiler/*/*.h compiler/*/*/*.h)
 	@mkdir -p $(@D)

@@ -244,6 +244,23 @@ double device_event_us(const Device *d, const Event *e, int group, int here) {
     return fmax(fmax(us, d->launch_us), e->least_us);
 }
 
+/* Across nodes bytes leave by as many interfaces as the group has members there, as across_nodes has it. */
+void device_event_peaks(const Device *d, const Plan *p, Event *e) {
+    bool copies = e->op_ir ? op_is(e->op_ir, T_COPY) : e->stream == OFFLOAD || e->stream == FETCH;
+    int group = device_event_group(p, e), here = device_event_here(p, e);
+    e->over = OVER_MEMORY;
+    e->peak_flops = device_event_is_arithmetic(e) ? peak_flops(d, operand_dtype(e)) : 0;
+    e->peak_bytes = d->memory_bandwidth;
+    if (copies) e->over = OVER_HOST, e->peak_bytes = d->host_bandwidth;
+    if (e->stream == HOST) e->over = OVER_HOST, e->peak_bytes = d->host_optimizer_bandwidth;
+    if (e->comm < 0) return;
+    e->over = group > here ? OVER_NETWORK : OVER_LINK;
+    e->peak_bytes = d->link_bandwidth;
+    if (group <= here) return;
+    double out = d->network_bandwidth * here;
+    e->peak_bytes = here == 1 ? out : fmin(out, d->link_bandwidth);
+}
+
 /* ── clock ───────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 bool device_event_is_arithmetic(const Event *e) {

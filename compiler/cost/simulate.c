@@ -248,6 +248,14 @@ static void measure_trust(Plan *plan, const Device *d) {
     if (plan->nodes > 1) plan->time_off += 0.02; /* ranks that wait for each other: not modelled */
 }
 
+/* The CPU target has its activations in host memory already. */
+static void measure_host(Plan *plan, const Device *d) {
+    double ranks = plan->nodes > 1 ? plan->world / plan->nodes : plan->world;
+    if (strcmp(d->target, "cuda")) return;
+    plan->host_up = fmin(d->host_bandwidth, d->host_writes > 0 ? d->host_writes / ranks : INFINITY);
+    plan->host_down = fmin(d->host_bandwidth, d->host_reads > 0 ? d->host_reads / ranks : INFINITY);
+}
+
 void cost_simulate(Plan *plan, const Device *d) {
     for (int i = 0; i < plan->nprograms; i++) {
         PlanProgram *p = &plan->programs[i];
@@ -264,6 +272,8 @@ void cost_simulate(Plan *plan, const Device *d) {
         arena_free(own);
     }
     if (plan->graph) measure_work(plan);
+    for (int i = 0; i < plan->nprograms; i++)
+        for (int k = 0; k < plan->programs[i].n; k++) device_event_peaks(d, plan, &plan->programs[i].events[k]);
     measure_flops(plan, d);
     if (plan->graph) {
         measure_estimates(plan, d);
@@ -273,5 +283,6 @@ void cost_simulate(Plan *plan, const Device *d) {
     measure_trust(plan, d);
     plan->microbatches = plan->graph && plan->graph->training ? plan->graph->training->accumulate : 0;
     plan->device_usable = d->usable_bytes;
+    measure_host(plan, d);
     device_footprint(plan, d);
 }

@@ -101,6 +101,8 @@ const char *device_text(Arena *a, const char *name, const char **file, size_t *s
 /* Of arithmetic at full clock. By what was measured; else by a roofline of flops, bytes and launch. Of a collective:
  * ranks in its group, and how many of them stand on the node with the fewest. */
 double device_event_us(const Device *d, const Event *e, int group, int here);
+/* Sets peak_flops, peak_bytes and over of an event, by the profile: what no kernel exceeds but by caches. */
+void device_event_peaks(const Device *d, const Plan *p, Event *e);
 /* What a kernel's duration is by: measurements of its variant; of the variant `as`, which has fewer words; or of none,
  * so that its flops and bytes tell. Collectives, copies and what the host does have no variants: MEASURED_ITSELF. */
 typedef enum { MEASURED_ITSELF, MEASURED_RELATED, NOT_MEASURED } Basis;

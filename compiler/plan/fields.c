@@ -10,6 +10,8 @@ static const Field fields[] = {
     {IN_DEVICE, "usable_bytes", F_REAL, offsetof(Plan, device_usable)},
     {IN_DEVICE, "peak_flops", F_REAL, offsetof(Plan, peak_flops)},
     {IN_DEVICE, "peak_dtype", F_DTYPE, offsetof(Plan, peak_dtype)},
+    {IN_DEVICE, "host_up", F_RATE, offsetof(Plan, host_up)},
+    {IN_DEVICE, "host_down", F_RATE, offsetof(Plan, host_down)},
     {IN_DEVICE, "time_source", F_TEXT, offsetof(Plan, time_source)},
     {IN_DEVICE, "time_off", F_REAL, offsetof(Plan, time_off)},
     {IN_MESH, "world", F_COUNT, offsetof(Plan, world)},
@@ -64,6 +66,9 @@ static const Field fields[] = {
     {IN_EVENT, "module", F_TEXT, offsetof(Event, module)},
     {IN_COST, "flops", F_REAL, offsetof(Event, flops)},
     {IN_COST, "bytes", F_REAL, offsetof(Event, bytes)},
+    {IN_COST, "peak_flops", F_RATE, offsetof(Event, peak_flops)},
+    {IN_COST, "peak_bytes", F_RATE, offsetof(Event, peak_bytes)},
+    {IN_COST, "over", F_ROUTE, offsetof(Event, over)},
     {IN_COST, "start_us", F_TIME, offsetof(Event, start_us)},
     {IN_COST, "duration_us", F_TIME, offsetof(Event, duration_us)},
     {.of = N_OBJECTS},
@@ -75,6 +80,9 @@ const Field *fields_of(Object o) {
     return f;
 }
 
+static const char *const routes[N_ROUTES] = {
+    [OVER_MEMORY] = "memory", [OVER_HOST] = "host", [OVER_LINK] = "link", [OVER_NETWORK] = "network"};
+
 const char *fields_word(FieldType t, int k) {
     switch (t) {
     case F_ARENA: return k < N_ARENAS ? k == ARENA_DEVICE ? "device" : "host" : NULL;
@@ -82,6 +90,7 @@ const char *fields_word(FieldType t, int k) {
     case F_DTYPE: return k < N_DTYPES ? dtype_name((Dtype)k) : NULL;
     case F_PHASE: return k < N_PHASES ? phase_name((Phase)k) : NULL;
     case F_STREAM: return k < N_STREAMS ? stream_name((Stream)k) : NULL;
+    case F_ROUTE: return k < N_ROUTES ? routes[k] : NULL;
     case F_PURPOSE: return k < N_PURPOSES ? purposes[k].name : NULL;
     default: return NULL;
     }

@@ -32,6 +32,7 @@ typedef enum {
     F_SIZE,    /* int64_t: bytes, elements */
     F_PAIR,    /* int64_t[N_ARENAS]: bytes of each arena, as a list */
     F_REAL,    /* double, 0 or more */
+    F_RATE,    /* double, above 0: so many a second; 0: not known, the member is absent */
     F_TIME,    /* double: microseconds, exact to the picosecond */
     F_AXIS,    /* const Axis *, by its name */
     F_NO_AXIS, /* likewise; NULL where the member is not there */
@@ -40,7 +41,8 @@ typedef enum {
     F_DTYPE,
     F_PHASE,
     F_STREAM,
-    F_PURPOSE
+    F_PURPOSE,
+    F_ROUTE /* the first where the member is not there */
 } FieldType;
 
 typedef struct {

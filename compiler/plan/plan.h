@@ -38,6 +38,9 @@ typedef enum {
     ISSUE_STREAMED, /* as late as the rest hides it */
 } IssueRule;
 
+/* What an event's bytes go over. */
+typedef enum { OVER_MEMORY, OVER_HOST, OVER_LINK, OVER_NETWORK, N_ROUTES } Route;
+
 typedef struct {
     const char *id, *op; /* "e131", "matmul+gelu_tanh" */
     Purpose purpose;
@@ -52,7 +55,10 @@ typedef struct {
     int nwaits;
     Access *reads, *writes;
     int nreads, nwrites;
-    double flops, bytes;          /* bytes: memory traffic; for collectives and copies, on the wire or the bus */
+    double flops, bytes;           /* bytes: memory traffic; for collectives and copies, on the wire or the bus */
+    double peak_flops, peak_bytes; /* what the device does at most, a second: of a product or attention at its
+                                      operands' dtype; over its route. 0: not known */
+    Route over;
     double least_us;              /* takes that long on any device */
     double start_us, duration_us; /* set by simulate */
     IssueRule issue_rule;
@@ -125,7 +131,9 @@ typedef struct {
     int64_t bound_bytes[N_ARENAS];
     LibraryLine *library;
     int nlibrary;
-    double device_usable;                     /* bytes of device memory for a process; 0 unknown */
+    double host_up, host_down; /* B/s of a rank's copies to host memory and back while all ranks of its machine copy; 0:
+                                  not known, or not of use */
+    double device_usable;      /* bytes of device memory for a process; 0 unknown */
     double tokens_per_step, samples_per_step; /* of all ranks in one microbatch; tokens 0: the inputs are none */
     int microbatches;                         /* of a step, as the model says: accumulate; 0: not known */
     double model_flops,

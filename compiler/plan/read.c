@@ -177,6 +177,9 @@ static void read_fields(Reader *r, const cJSON *o, Object kind, void *to) {
         case F_INT: *(int *)at = (int)integer(r, o, f->key, 0, INT32_MAX); break;
         case F_COUNT: *(int *)at = (int)integer(r, o, f->key, 1, MOST_RANKS); break;
         case F_SIZE: *sizes = integer(r, o, f->key, 0, LIMIT); break;
+        case F_RATE:
+            *(double *)at = 0;
+            if (!optional(r, o, f->key)) break; /* fall through */
         case F_REAL:
         case F_TIME: *(double *)at = real(r, o, f->key); break;
         case F_NO_AXIS:
@@ -190,6 +193,9 @@ static void read_fields(Reader *r, const cJSON *o, Object kind, void *to) {
             for (int i = 0; i < N_ARENAS; i++, x = x->next) sizes[i] = checked_integer(r, x, f->key, 0, LIMIT);
             break;
         }
+        case F_ROUTE:
+            *(int *)at = 0;
+            if (!optional(r, o, f->key)) break; /* fall through */
         default: *(int *)at = word(r, o, f);
         }
     }

@@ -19,6 +19,8 @@ static void put_fields(Json *j, Object kind, const void *o) {
         case F_INT:
         case F_COUNT: json_int(j, f->key, *(const int *)at); break;
         case F_SIZE: json_int(j, f->key, *sizes); break;
+        case F_RATE:
+            if (*(const double *)at <= 0) break; /* fall through */
         case F_REAL: json_real(j, f->key, *(const double *)at); break;
         case F_TIME: json_time(j, f->key, *(const double *)at); break;
         case F_NO_AXIS:
@@ -29,6 +31,8 @@ static void put_fields(Json *j, Object kind, const void *o) {
             for (int i = 0; i < N_ARENAS; i++) json_int(j, NULL, sizes[i]);
             json_close(j, ']');
             break;
+        case F_ROUTE:
+            if (!*(const int *)at) break; /* fall through */
         default: json_str(j, f->key, fields_word(f->type, *(const int *)at));
         }
     }

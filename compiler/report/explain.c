@@ -1,6 +1,6 @@
 /* `shardc explain` and the table of --explain. What is said is in the plan or follows from it. Which pass made an op is
  * known by its number: each pass notes how many ops had been made when it ended.
- * Relies on: explain.h, sentences.h (reasons of waits), figures.h, live.h.
+ * Relies on: explain.h, origin.h, sentences.h (reasons of waits), slack.h, limits.h, figures.h, live.h.
  * Relied on by: cli/explain.c and the commands with --explain. */
 #include "explain.h"
 #include "../plan/sentences.h"
@@ -10,7 +10,10 @@
 #include "../ir/rules.h"
 #include "../ir/training.h"
 #include "../plan/figures.h"
+#include "../plan/limits.h"
 #include "../plan/live.h"
+#include "../plan/slack.h"
+#include "origin.h"
 #include "report.h"
 
 #include <math.h>
@@ -21,7 +24,7 @@ typedef struct {
     FILE *f;
     const Plan *plan;
     const PlanProgram *p;
-    double *slack; /* by event of p: how much later it may end without a longer step */
+    const double *slack; /* by event of p: how much later it may end without a longer step */
 } Explain;
 
 /* ── words ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
@@ -48,36 +51,12 @@ static const char *event_named(const Explain *w, int e) {
                         *x->module ? x->module : "-");
 }
 
-static const char *pass_of(const Explain *w, const Op *op) {
-    const Graph *g = w->plan->graph;
-    for (int i = 0; g && i < g->passes.n; i++)
-        if (op->made < g->passes.at[i].nops) return g->passes.at[i].name;
-    return "?";
-}
-
 static const char *op_named(const Explain *w, const Op *op) {
     return arena_printf(w->plan->arena, "%s (%s, %s %s%s)", op->id, op_label(w->plan->arena, op), phase_name(op->phase),
                         op->module && *op->module->path ? op->module->path : "-", source_of(w, op->src));
 }
 
 /* ── an event ────────────────────────────────────────────────────────────────────────────────────────────────────── */
-/* From the last event to the first: it must end before the next on its stream, and those that wait for it, must begin.
- */
-static void find_slack(Explain *w) {
-    const PlanProgram *p = w->p;
-    w->slack = NEW_ARRAY(w->plan->arena, double, p->n + 1);
-    double next[N_STREAMS], *end = NEW_ARRAY(w->plan->arena, double, p->n + 1);
-    for (int s = 0; s < N_STREAMS; s++) next[s] = p->step_us;
-    for (int e = 0; e < p->n; e++) end[e] = p->step_us;
-    for (int e = p->n; e-- > 0;) {
-        const Event *x = &p->events[e];
-        end[e] = fmin(end[e], next[x->stream]);
-        double begin = next[x->stream] = end[e] - x->duration_us;
-        for (int i = 0; i < x->nwaits; i++) end[x->waits[i]] = fmin(end[x->waits[i]], begin);
-        w->slack[e] = fmax(end[e] - x->start_us - x->duration_us, 0);
-    }
-}
-
 static void made_by(const Explain *w, const Op *op) {
     if (!op) {
         line(w, "made by", "a plan.json and a binary do not say which pass; give the model");
@@ -87,33 +66,22 @@ static void made_by(const Explain *w, const Op *op) {
     if (op->origin)
         from = arena_printf(w->plan->arena, "%s %s", op->phase == op->origin->phase ? ", from" : ", for",
                             op_named(w, op->origin));
-    line(w, "made by", "pass %s%s", pass_of(w, op), from);
-    const char *kernel = strcmp(w->plan->target, "cuda") ? "" : rule_attention_words(rule_attention_kernel(op));
+    line(w, "made by", "pass %s%s", origin_pass(w->plan, op), from);
+    const char *kernel = origin_kernel(w->plan, op);
     if (*kernel) line(w, "computed by", "%s", kernel);
     if (op->unit) line(w, "unit", "%d %s", op->unit->id, *op->unit->name ? op->unit->name : "(model)");
     for (const Joined *j = op->joined; j; j = j->next)
         line(w, "joined by", "pass epilogue_fusion, with %s (%s)", j->id, op_info[j->kind].name);
     for (int i = 0; i < op->nbody && i < MOST_NAMED; i++)
-        line(w, i ? "" : "one kernel of", "%s, by pass %s", op_named(w, op->body[i]), pass_of(w, op->body[i]));
+        line(w, i ? "" : "one kernel of", "%s, by pass %s", op_named(w, op->body[i]),
+             origin_pass(w->plan, op->body[i]));
 }
 
 static void issued(const Explain *w, int e) {
     const Event *x = &w->p->events[e];
     const char *other = x->issue_other >= 0 ? event_named(w, x->issue_other) : NULL;
-    const char *said = "";
-    switch (x->issue_rule) {
-    case ISSUE_UNKNOWN: return;
-    case ISSUE_PINNED: said = other ? "in the graph's order, after" : "first in the graph's order"; break;
-    case ISSUE_NEEDED: said = "just before what needs it first,"; break;
-    case ISSUE_READY:
-        said = other ? "as soon as what it needs last had been:" : "at the start: it needs no event";
-        break;
-    case ISSUE_LIMITED: said = purposes[x->purpose].limited; break;
-    case ISSUE_SURE: said = "when a gradient has surely come, so that no kernel waits for it:"; break;
-    case ISSUE_BEHIND: said = "behind the reduce of a later gradient, to run beside it:"; break;
-    case ISSUE_AT_END: said = "at the end of the backward, to run beside the last reduces"; break;
-    case ISSUE_STREAMED: said = "as late as the rest of the backward hides it"; break;
-    }
+    const char *said = origin_issue(x);
+    if (!*said) return;
     line(w, "issued", "%s%s%s", said, other ? " " : "", other ? other : "");
 }
 
@@ -138,6 +106,30 @@ static void starts(const Explain *w, int e) {
          w->slack[e] > 0
              ? arena_printf(w->plan->arena, "it may end %s later without a longer step", time_of(w, w->slack[e]))
              : "the step is longer by whatever it takes longer");
+}
+
+/* "260 TFLOP/s, 26 % of 989" */
+static void reached(Str *s, double rate, double peak, const char *unit) {
+    static const struct {
+        double one;
+        const char *name;
+    } units[] = {{1e15, "P"}, {1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {0, ""}};
+    int k = 0;
+    while (peak < units[k].one) k++;
+    double one = units[k].one > 0 ? units[k].one : 1;
+    str_addf(s, "%.3g %s%s/s, %.0f %% of %.4g", rate / one, units[k].name, unit, 100 * rate / peak, peak / one);
+}
+
+/* How near it comes to what the device can do. */
+static void reaches(const Explain *w, const Event *x) {
+    Limit l = plan_limit(x);
+    if (l.bound == BOUND_UNKNOWN) return;
+    Str s = {.arena = w->plan->arena};
+    if (l.flops_share > 0) reached(&s, x->flops / x->duration_us * 1e6, x->peak_flops, "FLOP");
+    if (l.flops_share > 0 && l.bytes_share > 0) str_add(&s, "; ");
+    if (l.bytes_share > 0) reached(&s, x->bytes / x->duration_us * 1e6, x->peak_bytes, "B");
+    if (l.bytes_share > 0) str_addf(&s, " over %s", plan_route(x->over));
+    line(w, "reaches", "%s; bound by %s", s.s, l.bound == BOUND_ARITHMETIC ? "arithmetic" : plan_route(x->over));
 }
 
 static void accesses(const Explain *w, const char *title, const Access *x, int n) {
@@ -203,6 +195,7 @@ static void explain_event(const Explain *w, int e) {
          stream_name(x->stream), e + 1, w->p->n);
     issued(w, e);
     starts(w, e);
+    reaches(w, x);
     waits(w, e);
     accesses(w, "reads", x->reads, x->nreads);
     accesses(w, "writes", x->writes, x->nwrites);
@@ -307,7 +300,7 @@ static bool explain_in(Explain *w, int program, const char *id) {
     w->p = &w->plan->programs[program];
     for (int e = 0; e < w->p->n; e++)
         if (!strcmp(w->p->events[e].id, id)) {
-            find_slack(w);
+            w->slack = plan_slack(w->plan, w->p);
             explain_event(w, e);
             return true;
         }

@@ -1,12 +1,17 @@
 /* Writes a plan as blocks of JSON that the script of a page reads.
- * Relies on: live.h, sentences.h (reasons of waits), ops.h (names of operands).
+ * Relies on: limits.h, live.h, savings.h, slack.h, origin.h, sentences.h (reasons of waits), ops.h (names of operands).
  * Relied on by: page.c, diff_page.c. */
 #include "../plan/sentences.h"
 #include "page.h"
 
 #include "../ir/ops.h"
+#include "../ir/policy.h"
 #include "../ir/training.h"
+#include "../plan/limits.h"
 #include "../plan/live.h"
+#include "../plan/savings.h"
+#include "../plan/slack.h"
+#include "origin.h"
 #include "report.h"
 
 #include <math.h>
@@ -14,6 +19,7 @@
 PAGE_EMBED(css, "compiler/report/page/page.css");
 PAGE_EMBED(plan, "compiler/report/page/plan.js");
 PAGE_EMBED(elements, "compiler/report/page/elements.js");
+PAGE_EMBED(tabs, "compiler/report/page/tabs.js");
 PAGE_EMBED(axis, "compiler/report/page/axis.js");
 PAGE_EMBED(view, "compiler/report/page/view.js");
 
@@ -122,9 +128,48 @@ static void operands(Blocks *w, const Slot *slots, Value *const *values, int n) 
     }
 }
 
+/* [pass, the event that it was made for, kernel, purpose, rule of issue, the event that the rule speaks of] */
+static void origin(Blocks *w, const Map *ids, const Event *x) {
+    const Op *op = x->op_ir;
+    str_add(&w->s, "[");
+    add_index(w, w->texts, op ? origin_pass(w->plan, op) : "");
+    str_addf(&w->s, ",%d,", op && op->origin && op->origin->id ? map_find(ids, op->origin->id) : -1);
+    add_index(w, w->texts, op ? origin_kernel(w->plan, op) : "");
+    str_add(&w->s, ",");
+    add_index(w, w->texts, purposes[x->purpose].name);
+    str_add(&w->s, ",");
+    add_index(w, w->texts, origin_issue(x));
+    str_addf(&w->s, ",%d],", x->issue_other);
+}
+
+/* [share of the arithmetic, of the bytes, which is more], and the peaks. */
+static void limit(Blocks *w, const Event *x) {
+    Limit l = plan_limit(x);
+    str_addf(&w->s, "[%.4g,%.4g,%d],", l.flops_share, l.bytes_share, (int)l.bound);
+    add_index(w, w->texts, arena_printf(w->plan->arena, "%.15g %.15g", x->peak_flops, x->peak_bytes));
+    str_add(&w->s, ",");
+}
+
+/* Its text with each number as a 9, and the numbers: events of equal layers share the first. */
+static void statement(Blocks *w, const char *text) {
+    Str same = {.arena = w->plan->arena}, numbers = {.arena = w->plan->arena};
+    for (const char *at = text; *at;) {
+        size_t digits = strspn(at, "0123456789"), n = digits ? digits : strcspn(at, "0123456789");
+        if (digits) str_add(&same, "9");
+        if (digits && numbers.n) str_add(&numbers, " ");
+        str_bytes(digits ? &numbers : &same, at, n);
+        at += n;
+    }
+    add_index(w, w->texts, same.s);
+    str_add(&w->s, ",");
+    page_string(&w->s, numbers.s ? numbers.s : "");
+}
+
 /* A block of its own, a row a line: the page reads a row when it shows the event. */
 static void details_block(Blocks *w, int program) {
     const PlanProgram *g = &w->plan->programs[program];
+    Map *ids = map_new(w->plan->arena);
+    for (int e = 0; e < g->n; e++) map_index(ids, g->events[e].id);
     str_addf(&w->s, "<script id=\"%sdetails-%d\" type=\"application/json\">", w->prefix, program);
     for (int e = 0; e < g->n; e++) {
         if (e) str_add(&w->s, "\n");
@@ -144,7 +189,9 @@ static void details_block(Blocks *w, int program) {
         str_add(&w->s, "],[");
         if (op) operands(w, op_info[op->kind].operands, op->in, op->nin);
         str_add(&w->s, "],");
-        page_string(&w->s, w->statements && w->statements[program][e] ? w->statements[program][e] : "");
+        origin(w, ids, x);
+        limit(w, x);
+        statement(w, w->statements && w->statements[program][e] ? w->statements[program][e] : "");
         str_add(&w->s, "]");
         str_spill(&w->s, w->f);
     }
@@ -161,7 +208,7 @@ static void next_cell(Blocks *w, bool first) {
     str_spill(&w->s, w->f);
 }
 
-typedef enum { OP, MODULE, STREAM, PHASE, COLLECTIVE } EventColumn;
+typedef enum { OP, MODULE, STREAM, PHASE, COLLECTIVE, ROUTE } EventColumn;
 
 static void event_column(Blocks *w, const char *key, const PlanProgram *g, EventColumn column) {
     open_column(w, key, false);
@@ -173,7 +220,8 @@ static void event_column(Blocks *w, const char *key, const PlanProgram *g, Event
         case MODULE: add_index(w, w->strings, x->module); break;
         case STREAM: str_int(&w->s, x->stream); break;
         case PHASE: str_int(&w->s, x->phase); break;
-        case COLLECTIVE: str_int(&w->s, x->comm >= 0); break;
+        case COLLECTIVE: str_int(&w->s, x->comm + 1); break; /* its group; 0: it is none */
+        case ROUTE: str_int(&w->s, x->over); break;
         }
     }
     str_add(&w->s, "]");
@@ -191,6 +239,7 @@ static void event_columns(Blocks *w, const PlanProgram *g) {
     event_column(w, "stream", g, STREAM);
     event_column(w, "phase", g, PHASE);
     event_column(w, "collective", g, COLLECTIVE);
+    event_column(w, "over", g, ROUTE);
     for (int duration = 0; duration < 2; duration++) {
         open_column(w, duration ? "duration" : "start", false);
         for (int e = 0; e < g->n; e++) {
@@ -199,6 +248,26 @@ static void event_columns(Blocks *w, const PlanProgram *g) {
         }
         str_add(&w->s, "]");
     }
+    const double *slack = plan_slack(w->plan, g);
+    open_column(w, "slack", false);
+    for (int e = 0; e < g->n; e++) {
+        next_cell(w, e == 0);
+        add_real(&w->s, slack[e]);
+    }
+    str_add(&w->s, "]");
+    open_column(w, "limit", false); /* the least time at the device's peaks */
+    for (int e = 0; e < g->n; e++) {
+        next_cell(w, e == 0);
+        str_addf(&w->s, "%.6g", plan_limit(&g->events[e]).us);
+    }
+    str_add(&w->s, "]");
+    open_column(w, "moved", false); /* bytes on the wire or the bus; 0 of a kernel */
+    for (int e = 0; e < g->n; e++) {
+        const Event *x = &g->events[e];
+        next_cell(w, e == 0);
+        add_real(&w->s, x->comm >= 0 || x->stream == OFFLOAD || x->stream == FETCH ? x->bytes : 0);
+    }
+    str_add(&w->s, "]");
     open_column(w, "waits", false); /* an event, one that it waits for, and so on */
     bool first = true;
     for (int e = 0; e < g->n; e++)
@@ -280,6 +349,26 @@ static void storages(Blocks *w, int program) {
     str_add(&w->s, "}");
 }
 
+/* [kind, modules alike, how many, bytes at the peak, bytes of the largest moment, us, bytes copied, entry, ...] */
+static void savings(Blocks *w, int program) {
+    Savings all = plan_savings(w->plan, program);
+    member(w, "savings");
+    str_add(&w->s, "[");
+    for (int i = 0; i < all.n; i++) {
+        const Saving *x = &all.at[i];
+        str_add(&w->s, i ? ",\n[" : "[");
+        page_string(&w->s, savings_word(x->kind));
+        str_add(&w->s, ",");
+        page_string(&w->s, x->pattern);
+        str_addf(&w->s, ",%d,%lld,%lld,", x->modules, (long long)x->bytes, (long long)x->lower);
+        add_real(&w->s, x->us);
+        str_addf(&w->s, ",%lld,", (long long)x->copied);
+        page_string(&w->s, x->entry);
+        str_add(&w->s, "]");
+    }
+    str_add(&w->s, "]");
+}
+
 /* Its events and storages: a block of its own, which the page reads when the program is shown. */
 static void program_block(Blocks *w, int program) {
     const PlanProgram *g = &w->plan->programs[program];
@@ -296,6 +385,7 @@ static void program_block(Blocks *w, int program) {
         }
         str_add(&w->s, "]");
     }
+    savings(w, program);
     storages(w, program);
     str_add(&w->s, "}</script>\n");
 }
@@ -322,6 +412,10 @@ static const char *name_of_stream(int i) {
     return stream_name((Stream)i);
 }
 
+static const char *name_of_route(int i) {
+    return plan_route((Route)i);
+}
+
 static void figures(Blocks *w) {
     const Plan *p = w->plan;
     StepFigures s = live_step(p);
@@ -334,6 +428,8 @@ static void figures(Blocks *w) {
     real_member(w, "usable_bytes", p->device_usable);
     real_member(w, "library_bytes", library);
     real_member(w, "library_tolerance", tolerance);
+    real_member(w, "host_up", p->host_up);
+    real_member(w, "host_down", p->host_down);
     pair_member(w, "arena_bytes", p->arena_bytes);
     pair_member(w, "bound_bytes", p->bound_bytes);
     real_member(w, "step_us", s.step_us);
@@ -363,6 +459,13 @@ static void figures(Blocks *w) {
     for (int i = 0; i < p->nunits; i++) {
         if (i) str_add(&w->s, ",");
         page_string(&w->s, p->units[i].path);
+    }
+    str_add(&w->s, "]");
+    member(w, "prefetch"); /* of each unit, in the forward and in the backward; none where no graph tells */
+    str_add(&w->s, "[");
+    for (int i = 0; i < p->nunits && p->graph; i++) {
+        const UnitPolicy *u = p->graph->units.at[i]->policy;
+        str_addf(&w->s, "%s[%d,%d]", i ? "," : "", u ? u->prefetch_forward : 1, u ? u->prefetch_backward : 1);
     }
     str_add(&w->s, "]");
     member(w, "comms");
@@ -448,6 +551,7 @@ void page_blocks(FILE *f, const Plan *p, const Actual *actual, Statements statem
     names(w, "classes", N_CLASSES, name_of_class);
     names(w, "phases", N_PHASES, name_of_phase);
     names(w, "stream_names", N_STREAMS, name_of_stream);
+    names(w, "routes", N_ROUTES, name_of_route);
     storages(w, -1);
     programs(w);
     member(w, "strings"); /* last: all are known */
@@ -463,7 +567,8 @@ int page_first_shown(const Plan *p) {
 }
 
 void page_shared(FILE *f, char mark) {
-    const PageText scripts[] = {PAGE_FILE(plan), PAGE_FILE(elements), PAGE_FILE(axis), PAGE_FILE(view)};
+    const PageText scripts[] = {PAGE_FILE(plan), PAGE_FILE(elements), PAGE_FILE(tabs), PAGE_FILE(axis),
+                                PAGE_FILE(view)};
     if (mark == 'c') page_put(f, PAGE_FILE(css));
     for (size_t i = 0; mark == 's' && i < sizeof scripts / sizeof *scripts; i++) page_put(f, scripts[i]);
 }

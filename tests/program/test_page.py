@@ -321,7 +321,7 @@ def by_hand(b, plan):
     largest = max((s for s in plan["storages"] if s.get("program") == "micro" and s["arena"] == "device"), key=lambda s: s["size"])
     b.run("(() => { const p = shardc.state.program, i = %d; shardc.view(p.from[i] - 1, p.to[i] + 1); })()" % largest["id"])
     b.settle()
-    x, y = b.run("(() => { const p = shardc.state.program, s = shardc.state.plan.storages[%d], k = 220 / shardc.state.plan.arena_bytes[0]; return [shardc.painter.x((p.from[s.index] + p.to[s.index]) / 2), shardc.painter.addressesAt + (s.offset + s.size / 2) * k]; })()" % largest["id"])
+    x, y = b.run("(() => { const p = shardc.state.program, s = shardc.state.plan.storages[%d], k = shardc.painter.mapHeight / shardc.state.plan.arena_bytes[0]; return [shardc.painter.x((p.from[s.index] + p.to[s.index]) / 2), shardc.painter.addressesAt + (s.offset + s.size / 2) * k]; })()" % largest["id"])
     b.mouse("mouseMoved", left + x, top + y)
     b.settle()
     tip = b.run("document.querySelector('#tip').textContent")
@@ -430,10 +430,13 @@ def test_what_would_free_activations():
 
 
 def test_size():
-    """A page that people send: Llama-3 8B on eight ranks."""
-    page, _ = written(scratch("page"), ["llama3.lua", "--set", "size=8b", "--set", "precision=bf16", "--world", "8", "--device", "h200"])
-    check(os.path.getsize(page) < 5e6, "%d bytes" % os.path.getsize(page))
-    return "%d KB" % (os.path.getsize(page) >> 10)
+    """Pages that people send: Llama-3 8B on eight ranks, 405B on 1024 and, with recomputation, on 512."""
+    sizes = []
+    for size, args in (("8b", ["--world", "8", "--device", "h200"]), ("405b", ["--world", "1024", "--device", "h100"]), ("405b", ["--world", "512", "--device", "h200", "--set", "seq=8192", "--set", "recompute=full"])):
+        page, _ = written(scratch("page"), ["llama3.lua", "--set", "size=" + size, "--set", "precision=bf16", *args])
+        sizes.append(os.path.getsize(page))
+        check(sizes[-1] < 5e6, "%s: %d bytes" % (size, sizes[-1]))
+    return ", ".join("%d KB" % (n >> 10) for n in sizes)
 
 
 @long
@@ -597,7 +600,7 @@ def test_emitted_statements():
             b.open(page)
             for name in b.run("shardc.state.plan.programs.map(p => p.name)"):
                 at = text.index("static void program_%s(" % name)
-                for statement in b.run("(() => { const p = shardc.state.plan.programs.find(p => p.name === %s).prepare(); return p.ids.map((_, e) => p.row(e)[12]); })()" % json.dumps(name)):
+                for statement in b.run("(() => { const p = shardc.state.plan.programs.find(p => p.name === %s).prepare(); return p.ids.map((_, e) => p.statement(e)); })()" % json.dumps(name)):
                     check(statement.strip(), "an event of %s has no statement" % name)
                     check(statement in text[at:], "not in what build writes, behind the one before: %s" % statement)
                     at, shown = text.index(statement, at) + len(statement), shown + 1

@@ -46,26 +46,27 @@ def in_sight(b, selector, what):
 MAP = """(() => { const p = shardc.painter, c = p.canvas.getContext('2d'), y = p.addressesAt - p.top, r = p.ratio, word = ([r, g, b]) => r << 16 | g << 8 | b, of = new Map();
   p.classes.forEach((colour, i) => { const x = rgb(colour); of.set(word(x), i); of.set(word(x.map(v => v * .72 | 0)), i); });
   of.set(word(rgb(p.colour.band)), p.classes.length);
-  const left = LEFT * r, { data, width } = c.getImageData(left, Math.round(y * r), p.canvas.width - left, ADDRESSES * r), counts = new Array(p.classes.length + 1).fill(0);
+  const left = LEFT * r, { data, width } = c.getImageData(left, Math.round(y * r), p.canvas.width - left, Math.round(p.mapHeight * r)), counts = new Array(p.classes.length + 1).fill(0);
   let other = 0;
   for (let i = 0; i < data.length; i += 4) { const k = of.get(data[i] << 16 | data[i + 1] << 8 | data[i + 2]); if (k === undefined) other++; else counts[k]++; }
-  return { counts, other, width, rows: ADDRESSES * r, t0: shardc.state.t0, t1: shardc.state.t1, classes: shardc.state.plan.classes }; })()"""
+  return { counts, other, width, rows: Math.round(p.mapHeight * r), t0: shardc.state.t0, t1: shardc.state.t1, classes: shardc.state.plan.classes }; })()"""
 
 
-def areas(plan, t0, t1):
-    """Of each class: bytes times time in the range, over what the arena has in it."""
+def areas(plan, t0, t1, low=0, high=None):
+    """Of each class: bytes between two addresses times time in the range, over what the arena has in it."""
+    high = plan["peak"]["bytes"] if high is None else high
     program = next(p for p in plan["programs"] if p["name"] == "micro")
     begin, end = {}, {}
     for e in program["events"]:
         for s in {s for s, _, _ in e["reads"] + e["writes"]}:
             begin[s] = min(begin.get(s, 1e30), e["start_us"])
             end[s] = max(end.get(s, 0), e["start_us"] + e["duration_us"])
-    whole, of = plan["peak"]["bytes"] * (t1 - t0), {}
+    whole, of = (high - low) * (t1 - t0), {}
     for s in plan["storages"]:
         if s["arena"] != "device" or s.get("program", "micro") != "micro":
             continue
         a, z = (0, 1e30) if "program" not in s else (begin.get(s["id"], 0), end.get(s["id"], 0))
-        of[s["class"]] = of.get(s["class"], 0) + s["size"] * max(0, min(z, t1) - max(a, t0)) / whole
+        of[s["class"]] = of.get(s["class"], 0) + max(0, min(s["offset"] + s["size"], high) - max(s["offset"], low)) * max(0, min(z, t1) - max(a, t0)) / whole
     return of
 
 
@@ -93,6 +94,52 @@ def test_map_of_addresses():
     return "%d shares, worst off by %.2f of %d rows" % (compared, worst, got["rows"])
 
 
+def test_map_fills_its_window_and_zooms():
+    """The map reaches down to where the stage ends. F on a storage zooms to it, Alt with the wheel to the address under the pointer, a drag pans, 0 shows all of
+    it; what is drawn then has the area of its bytes and their time, and a click finds what is there."""
+    page = written("8b", LLAMA_8B)
+    plan = json.loads(shardc("inspect", os.path.join(ROOT, "models", LLAMA_8B[0]), *LLAMA_8B[1:], "--format", "json"))
+    seen = "[shardc.painter.map, shardc.painter.mapHeight, shardc.painter.addressesAt - shardc.painter.top, shardc.state.addresses === null]"
+    compared = 0
+    for width, height in ((1280, 1000), (1920, 1080), (1920, 1400)):
+        with Browser(width, height) as b:
+            b.open(page)
+            box = where(b, "#scroll")
+            map_, tall, top, whole = b.run(seen)
+            check(whole and (tall == 640 or abs(box[1] + top + tall - box[3]) < 12), "%d x %d: the map is %d pixels tall from %d on, the stage ends at %d" % (width, height, tall, top, box[3] - box[1]))
+            s = next(s for s in plan["storages"] if s.get("program") == "micro" and s["class"] == "activations" and s["size"] > 1 << 27)
+            b.run("shardc.select({ storage: %d }, true); document.querySelector('#canvas').focus()" % s["id"])
+            b.press("f")
+            map_, tall, top, whole = b.run(seen)
+            check(map_[0] <= s["offset"] and s["offset"] + s["size"] <= map_[1] and map_[1] - map_[0] < 2 * s["size"] + 1024, "F shows addresses %s of %s" % (map_, s))
+            b.run("shardc.select(null)")
+            b.settle()
+            got = b.run(MAP)
+            want = areas(plan, got["t0"], got["t1"], *map_)
+            want["free"] = 1 - sum(want.values())
+            for cls, pixels in zip(got["classes"] + ["free"], got["counts"]):
+                compared += 1
+                check(abs(pixels / got["width"] - want.get(cls, 0) * got["rows"]) < 1.5, "%d x %d, zoomed: %s fills %.2f %% of the map, by bytes and time %.2f %%" % (width, height, cls, 100 * pixels / got["width"] / got["rows"], 100 * want.get(cls, 0)))
+            x, y = b.run("(p => [(p.x(shardc.state.program.from[%d]) + p.x(shardc.state.program.to[%d])) / 2, p.addressesAt - p.top + (%d - p.map[0]) * p.mapScale])(shardc.painter)" % (s["id"], s["id"], s["offset"] + s["size"] // 2))
+            b.click(box[0] + x, box[1] + y)
+            check(b.run("shardc.state.selection && shardc.state.selection.storage") == s["id"], "a click in the zoomed map selects %s" % b.run("JSON.stringify(shardc.state.selection)"))
+            under = "shardc.painter.addressAt(%r + shardc.painter.top)" % y
+            before, wide = b.run(under), map_[1] - map_[0]
+            b.mouse("mouseWheel", box[0] + x, box[1] + y, deltaX=0, deltaY=-120, modifiers=1)
+            b.settle()
+            map_, *_ = b.run(seen)
+            check(map_[1] - map_[0] < wide and abs(b.run(under) - before) < 2 * wide / tall, "Alt with the wheel takes the map to %s" % map_)
+            b.mouse("mousePressed", box[0] + x, box[1] + y, button="left", clickCount=1)
+            b.mouse("mouseMoved", box[0] + x, box[1] + y - 40, button="left", buttons=1)
+            b.mouse("mouseReleased", box[0] + x, box[1] + y - 40, button="left", clickCount=1)
+            b.settle()
+            check(b.run(seen)[0][0] > map_[0], "a drag takes the map from %s to %s" % (map_, b.run(seen)[0]))
+            b.press("0")
+            check(b.run(seen)[3] and b.run(seen)[0] == [0, plan["peak"]["bytes"]], "0 shows addresses %s" % b.run(seen)[0])
+            quiet(b, page)
+    return "%d shares" % compared
+
+
 def test_small_storages_are_found():
     """A storage that is smaller than a pixel is what a click at its middle selects, or one of the next clicks there."""
     page = written("405b", LLAMA_405B)
@@ -100,7 +147,7 @@ def test_small_storages_are_found():
         b.open(page)
         b.run("document.querySelector('#to-all').click(); document.querySelector('#scroll').scrollTop = 1e6")
         b.settle()
-        small = b.run("""(() => { const p = shardc.painter, g = shardc.state.program, tall = ADDRESSES / shardc.state.plan.arena_bytes[0];
+        small = b.run("""(() => { const p = shardc.painter, g = shardc.state.program, tall = p.mapScale;
           const all = g.storages.filter(s => s.arena === 0 && s.size * tall < .3 && s.size * tall > 0 && g.to[s.index] > g.from[s.index]);
           return [0, .3, .5, .7, .9].map(f => all[Math.floor(f * all.length)]).map(s => [s.index, (p.x(g.from[s.index]) + p.x(g.to[s.index])) / 2, p.addressesAt - p.top + (s.offset + s.size / 2) * tall]); })()""")
         box = where(b, "#canvas")
@@ -179,14 +226,20 @@ def test_plan_in_every_window():
             click_memory(b)
             in_sight(b, "#live h2", "%d pixels, a click on the curve" % width)
             in_sight(b, "#live summary", "%d pixels, a click on the curve" % width)
-            check(where(b, "#live")[1] < where(b, "#selection")[1], "%d pixels: the live set stands below the event" % width)
+            check(where(b, "#selection h2") is None, "%d pixels: the event stands beside the live set" % width)
             click_event(b, "shardc.state.program")
-            check(where(b, "#selection")[1] < where(b, "#live")[1], "%d pixels: an event stands below the live set" % width)
+            in_sight(b, "#selection h2", "%d pixels, a click on an event after one on the curve" % width)
+            check(where(b, "#live h2") is None, "%d pixels: the live set stands beside the event" % width)
             b.press("Escape")
             b.click_on("#to-peak")
             in_sight(b, "#live h2", "%d pixels, the peak" % width)
             check(b.run("document.querySelector('#live h2').textContent").startswith("Alive at the peak, "), "the live set at the peak is called " + b.run("document.querySelector('#live h2').textContent"))
-            check(where(b, "#live")[1] < where(b, "#selection")[1], "%d pixels: the live set at the peak stands below the event" % width)
+            b.run("document.querySelector('#tab-memory-tab').scrollIntoView({ block: 'nearest' })")
+            b.click_on("#tab-memory-tab")
+            click_event(b, "shardc.state.program")
+            in_sight(b, "#live h2", "%d pixels, a click on an event while the tab of memory was chosen" % width)
+            b.click_on("#tab-selection-tab")
+            in_sight(b, "#selection h2", "%d pixels, the tab of what is selected" % width)
             if width < 900:
                 b.click_on("#sheet-close")
                 check(b.run("shardc.state.selection === null && !document.querySelector('aside').matches('.sheet')"), "%d pixels: the sheet stays" % width)

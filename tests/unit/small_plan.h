@@ -1,6 +1,6 @@
 /* A small sound plan made by hand: one sharded unit, two ranks, a step of gather, forward, backward, reduce, update.
  * Relies on: plan.h.
- * Relied on by: test_verify.c, test_plan_json.c. */
+ * Relied on by: test_verify.c, test_plan_json.c, test_limits.c. */
 #ifndef SMALL_PLAN_H
 #define SMALL_PLAN_H
 

@@ -86,6 +86,10 @@ Test(plan_json, round_trip_of_corner_cases) {
     p->programs[P_MICRO].events[0].start_us = 1.0 / 3;
     p->programs[P_MICRO].events[0].flops = 1e22;
     p->programs[P_MICRO].events[0].comm = 2;
+    p->programs[P_MICRO].events[0].peak_bytes = 3e9;
+    p->programs[P_MICRO].events[0].over = OVER_NETWORK;
+    p->programs[P_MICRO].events[1].peak_flops = 1e15;
+    p->host_up = 1e9;
     p->device_usable = 0;
     p->nlibrary = 0;
     same(p);

@@ -1,8 +1,11 @@
 // ── details.js: the panels beside the timeline, as elements. ───────────────────────────────────────────────────────────────
 
+function isScope(selection) { return selection !== null && (selection.range !== undefined || selection.module !== undefined); }
+
 class Details {
   constructor(state, select, painter) {
     Object.assign(this, { state, select, painter });
+    this.sorts = {}; // of tables of events: the columns that they are sorted by
     this.opened = new Set(); // owners whose storages are shown, kept while the cursor moves
   }
 
@@ -15,31 +18,58 @@ class Details {
   // ── an event: everything that the plan knows ──
   event(e) {
     const { program: p, plan } = this.state, r = p.row(e), us = p.took[e], before = p.idleBefore(e);
-    const rate = (x, unit) => us > 0 && x > 0 ? " (" + amountText(x / us * 1e6, unit + "/s") + ")" : "";
+    const limit = r[LIMIT], peaks = plan.texts[r[PEAKS]].split(" ").map(Number);
+    const rate = (x, unit, share, peak) => us > 0 && x > 0 ? [" (" + amountText(x / us * 1e6, unit + "/s") + (share > 0 ? ", " : ""), share > 0 && make("span", { "data-share": share }, percent(share) + " of " + amountText(peak, unit + "/s")), ")"].filter(Boolean) : [];
     const out = [
       make("h2", {}, p.id(e) + "  ", named(p.text(e, OP))),
       facts([
         ["stream", plan.stream_names[p.stream[e]]],
         ["phase", plan.phases[p.phase[e]] + ", " + KIND_NAMES[p.kind[e]] + (r[UPDATE] ? ", updates parameters" : "")],
-        ["module", named(p.text(e, MODULE) || "(model)")],
+        ["module", this.link(named(p.text(e, MODULE) || "(model)"), { module: p.text(e, MODULE) })],
         r[UNIT] >= 0 && ["unit", named(plan.units[r[UNIT]] || "(model)")],
         r[COMM] >= 0 && ["ranks", plan.comms[r[COMM]][0] + ", " + plan.comms[r[COMM]][1] + " ranks"],
         plan.texts[r[FILE]] && ["Lua line", named(plan.texts[r[FILE]] + ":" + r[LINE])],
         ["starts", make("span", { "data-value": p.start[e] }, timeText(p.start[e]))],
         before >= .005 && ["idle before it", make("span", { "data-value": before }, timeText(before))],
         ["takes", make("span", { "data-value": us }, timeText(us))],
+        ["may end later", make("span", { "data-value": p.slack[e] }, p.slack[e] > 0 ? timeText(p.slack[e]) : "no"), p.slack[e] > 0 ? ", without a longer step" : ": it is on the critical path, and the step is longer by whatever it takes longer"],
         p.actual && ["took in the run", make("span", { "data-value": p.actual.took[e] }, timeText(p.actual.took[e])), us > 0 ? ", " + (p.actual.took[e] / us).toFixed(2) + " times as predicted" : ""],
         p.actual && ["ran", make("span", { "data-value": p.actual.start[e] }, timeText(p.actual.start[e])), " to ", make("span", { "data-value": p.actual.end[e] }, timeText(p.actual.end[e]))],
-        r[FLOPS] > 0 && ["arithmetic", make("span", { "data-value": r[FLOPS] }, amountText(r[FLOPS], "FLOP") + rate(r[FLOPS], "FLOP"))],
-        r[BYTES] > 0 && [r[COMM] >= 0 ? "on the wire" : p.kind[e] === COPY ? "copied" : "memory traffic", make("span", { "data-value": r[BYTES] }, bytesText(r[BYTES]) + rate(r[BYTES], "B"))],
+        r[FLOPS] > 0 && ["arithmetic", make("span", { "data-value": r[FLOPS] }, amountText(r[FLOPS], "FLOP")), ...rate(r[FLOPS], "FLOP", limit[FLOPS_SHARE], peaks[0])],
+        r[BYTES] > 0 && [r[COMM] >= 0 ? "on the wire" : p.kind[e] === COPY ? "copied" : "memory traffic", make("span", { "data-value": r[BYTES] }, bytesText(r[BYTES])), ...rate(r[BYTES], "B", limit[BYTES_SHARE], peaks[1]), limit[BYTES_SHARE] > 0 ? " over " + plan.routes[p.over[e]] : ""],
+        limit[BOUND] > 0 && ["bound by", (limit[BOUND] === BOUND_ARITHMETIC ? "arithmetic" : plan.routes[p.over[e]]) + ": " + percent(p.limit[e] / us) + " of the limit, which is " + timeText(p.limit[e])],
       ]),
       this.accesses("Reads", r[READS], r[OPERANDS]),
       this.accesses("Writes", r[WRITES], r[RESULTS]),
-      this.waits(e),
       this.frees(e),
-      r[STATEMENT] && make("div", {}, make("h3", {}, "Emitted statement"), make("pre", { class: "statement" }, r[STATEMENT].replace(/\n {8,}/g, " ").replace(/^ +/gm, "").trim())),
+      p.statement(e) && make("div", {}, make("h3", {}, "Emitted statement"), make("pre", { class: "statement" }, p.statement(e).replace(/\n {8,}/g, " ").replace(/^ +/gm, "").trim())),
     ];
     return out.filter(Boolean);
+  }
+
+  // Who made an event, and what decided its place in the issue order; a plan.json and a binary do not say it.
+  origin(o) {
+    const { texts } = this.state.plan, event = e => e >= 0 ? [" ", this.eventLink(e), " ", named(this.painter.eventLabel(e))] : [];
+    return make("div", {}, make("h3", {}, "Why it stands here"), make("p", { id: "origin" }, "It is here to " + texts[o[PURPOSE]] + ". ",
+      ...(texts[o[PASS]] ? ["Made by pass " + texts[o[PASS]], ...(o[MADE_FOR] >= 0 ? [" for", ...event(o[MADE_FOR])] : []), ". "] : []),
+      ...(texts[o[MADE_KERNEL]] ? ["Computed by " + texts[o[MADE_KERNEL]] + ". "] : []),
+      ...(texts[o[ISSUED]] ? ["Issued ", make("span", { id: "issued" }, texts[o[ISSUED]], ...event(o[ISSUED_BY])), "."] : ["Which pass made it and what decided its place, only a model tells: a plan.json and a binary do not."])));
+  }
+
+  // ── why an event stands where it stands ──
+  why(e) {
+    const { program: p } = this.state;
+    return [make("h2", {}, this.eventLink(e), "  ", named(p.text(e, OP) + "  " + p.text(e, MODULE))), this.origin(p.row(e)[ORIGIN]), this.waits(e), this.ahead(e)].filter(Boolean);
+  }
+
+  // What gathering one unit further ahead could change, of a gather of a unit.
+  ahead(e) {
+    const { program: p, plan } = this.state, x = gatheredAhead(p, e);
+    if (!x) return null;
+    return make("div", { id: "ahead" }, make("h3", {}, "One unit further ahead"),
+      make("p", {}, "Compute waits ", make("span", { "data-value": p.exposedOf(e) }, timeText(p.exposedOf(e))), " for this gather, and ", make("strong", { "data-exposed": x.exposed }, timeText(x.exposed)), " in all for those of ", named(x.pattern), " in the " + plan.phases[p.phase[e]] +
+        ": gathering earlier gains no more than that. It may hold ", make("strong", { "data-held": x.bytes }, bytesText(x.bytes)), " more, one unit. " + (p.slack[e] > 0 ? "This one could end " + timeText(p.slack[e]) + " later." : "")),
+      ...(x.entry ? [make("p", {}, ...this.copied(x.entry))] : [make("p", { class: "dim" }, "How far ahead units are gathered now, only a model tells: set ", make("code", {}, "prefetch"), " in its fully_shard.")]));
   }
 
   // operands: [name, shape, storage] of values; several may lie in one storage.
@@ -154,7 +184,24 @@ class Details {
           o.storages.sort((a, b) => b.size - a.size).slice(0, 200).map(s => make("div", { class: "row" }, this.storageLink(s.index), bytesOf(s.size))))))),
       make("h3", {}, "By module, all classes"),
       ...this.modules(list, row),
+      ...this.lines(list, row, largest),
     ].filter(Boolean);
+  }
+
+  // Bytes of storages by the line of Lua of the event that writes them first.
+  lines(storages, row, largest) {
+    const { program: p } = this.state, by = new Map();
+    if (document.readyState === "loading") return []; // lines stand behind this script
+    for (const s of storages) {
+      if (s.program < 0) continue;
+      const [file, line] = p.source(s.first), key = file ? file + ":" + line : "(no line)";
+      if (!by.has(key)) by.set(key, { bytes: 0, storages: [] });
+      by.get(key).bytes += s.size;
+      by.get(key).storages.push(s);
+    }
+    if (!by.size) return [];
+    return [make("h3", {}, "By line of Lua that makes it"), ...largest(by).map(([key, o]) => this.fold("line " + key, "line", key, row([named(key.split("/").pop())], o.bytes), () =>
+      o.storages.sort((a, b) => b.size - a.size).slice(0, 200).map(s => make("div", { class: "row" }, this.storageLink(s.index), bytesOf(s.size)))))];
   }
 
   // Bytes of storages by their owners' paths, without numbers: each module with all that is in it.
@@ -183,26 +230,97 @@ class Details {
     return d;
   }
 
-  // ── sums of the program ──
-  sums() {
-    const { program: p } = this.state, all = p.timeByOp(), exposed = p.exposed(), most = 8;
-    const share = us => p.step_us > 0 ? (100 * us / p.step_us).toFixed(1) + " %" : "";
-    const table = (key, title, first, rows) => {
-      const body = make("tbody", {}, ...rows.slice(0, most)), rest = rows.slice(most);
-      return [make("table", { class: "sums", "data-table": key }, make("caption", {}, title),
-        make("thead", {}, make("tr", {}, make("th", { scope: "col" }, first), ...["events", "time", "of the program"].map(t => make("th", { scope: "col", class: "number" }, t)))), body),
-        rest.length > 0 && make("button", { type: "button", class: "link", click: event => { body.append(...rest); event.target.remove(); } }, "all " + rows.length + " rows")];
-    };
-    const row = (name, { count, us }) => make("tr", { "data-sum": name, "data-count": count, "data-us": us }, make("td", {}, named(name)), ...[grouped(count), timeText(us), share(us)].map(t => make("td", { class: "number" }, t)));
+  // ── what would lower the peak ──
+  next() {
+    const { program: p, plan } = this.state, most = 8;
+    if (!p.savings.length) return [];
+    const rows = p.savings.map(s => several(
+      make("tr", { "data-saving": s.kind + " " + s.pattern, "data-bytes": s.bytes, "data-lower": s.lower, "data-us": s.us }, make("td", {}, s.kind + " ", named(s.pattern), s.modules > 1 ? " (" + s.modules + ")" : ""),
+        ...[bytesOf(s.bytes), bytesOf(s.lower), s.us > 0 ? "+" + timeText(s.us) : "hidden"].map(x => make("td", { class: "number" }, x))),
+      make("tr", { class: "more" }, make("td", { colspan: 4 }, ...this.copied(s.entry)))));
+    const rates = plan.host_up > 0 ? ["Offload: what copies take longer than the kernels of the forward and of the backward that they run beside, at " + amountText(plan.host_up, "B/s") + " to the host and " + amountText(plan.host_down, "B/s") + " back a rank. "] : [];
+    return [make("h2", {}, "What would lower the peak"),
+      ...longTable({ class: "sums", "data-table": "next" }, ["policy, for which modules", "frees", "peak falls", "step"], rows, most),
+      make("p", { class: "dim" }, "The most bytes of the peak a millisecond first. Frees: at the moment of today's peak; it falls by less where another moment is the highest then. Recompute: the durations, in this plan, of what would run again. ", ...rates,
+        "Put entries into a file, ", make("code", {}, "return { … }"), ", and give it as ", make("code", {}, "--policy"), "; ", make("code", {}, "shardc plan"), " mixes them under a budget and times the whole.")];
+  }
+
+  // A text that a button copies; it is selected too, for browsers that give pages no clipboard.
+  copied(text) {
+    const code = make("code", { class: "copied" }, text);
+    return [code, " ", make("button", { type: "button", class: "link", "aria-label": "Copy " + text, click: () => {
+      getSelection().selectAllChildren(code);
+      if (navigator.clipboard) navigator.clipboard.writeText(text).catch(() => {});
+      say("copied: " + text);
+    } }, "Copy")];
+  }
+
+  // ── sums of the program, of a range of time or of a module ──
+  sums(scope) {
+    const { program: p } = this.state, x = new Summary(p, scope), most = 8, all = scope.range ? x.to - x.from : p.step_us;
+    const share = us => all > 0 ? (100 * us / all).toFixed(1) + " %" : "", of = scope.range ? "of the range" : "of the program";
+    const row = ({ name, count, us, more = [] }) => make("tr", { "data-sum": name, "data-count": count, "data-us": us }, make("td", {}, named(name)), ...[grouped(count), timeText(us), share(us), ...more].map(t => make("td", { class: "number" }, t)));
+    const table = (key, title, first, rows, ...more) => rows.length ? longTable({ class: "sums", "data-table": key }, [first, "events", "time", of, ...more], rows.map(row), most, title) : [];
+    const exposed = x.exposed(), phases = x.phases();
     return [
-      ...(all.length ? table("ops", "Time by op; streams run side by side", "op", all.map(r => row(r.op, r))) : []),
-      ...(exposed.length ? table("exposed", "Exposed communication, by what is waited for", "stream and module", exposed.map(r => row(r.stream + " " + (r.module || "(model)"), r))) : []),
+      make("h2", { id: "sums-of" }, ...this.scopeName(scope)),
+      this.scopeFacts(x, scope),
+      ...(scope.module !== undefined ? table("phases", "Time by phase", "phase", phases) // what runs beside a module is not its own
+        : table("phases", "Time by phase, and how long events of other phases run beside it", "phase", phases.map(r => ({ ...r, more: [timeText(r.beside)] })), "beside")),
+      ...table("ops", "Time by op; streams run side by side", "op", x.ops()),
+      ...table("modules", "Time by module", "module", x.modules()),
+      ...table("exposed", "Exposed communication, by what is waited for", "stream and module", exposed),
     ].filter(Boolean);
+  }
+
+  scopeFacts(x, scope) {
+    const { program: p, arena } = this.state, [from, to] = x.span(), peak = x.peak(arena), live = e => p.memory(arena).total[e], exposed = x.exposed().reduce((sum, r) => sum + r.us, 0), whole = !isScope(scope);
+    return facts([
+      [scope.module === undefined ? "duration" : "from first to last", make("span", { "data-value": to - from }, timeText(to - from)), whole ? "" : ", from " + timeText(from) + " to " + timeText(to)],
+      ["events", make("span", { "data-value": x.events.length }, grouped(x.events.length))],
+      ["exposed", make("span", { "data-value": exposed }, timeText(exposed)), " of communication"],
+      ["on the wire", ...[x.bytes(COLLECTIVE)].map(n => make("span", { "data-value": n }, bytesText(n)))],
+      ...[x.bytes(COPY)].map(n => n > 0 && ["to and from the host", make("span", { "data-value": n }, bytesText(n))]),
+      peak >= 0 && ["peak within", make("span", { "data-value": live(peak) }, bytesText(live(peak))), " at ", this.eventLink(peak)],
+    ]);
+  }
+
+  // The events of a scope.
+  events(scope) {
+    const { program: p } = this.state, { events } = new Summary(p, scope);
+    return [
+      ...EVENT_TABLES.flatMap(t => eventTable(t, p, events, this.sorts, e => this.eventLink(e))),
+      events.some(e => p.limit[e] > 0) && make("p", { class: "dim" }, "The limit of an event is the time that its FLOPs or its bytes take at least, at the peaks of the device's profile: those of a product or attention at its dtype, those of bytes over memory, the host's bus, links of the node or the network."),
+    ].filter(Boolean);
+  }
+
+  scopeName({ range, module }) {
+    const { program: p } = this.state;
+    return range ? [timeText(Math.min(...range)) + " to " + timeText(Math.max(...range)) + " of " + p.name] : module !== undefined ? [named(module || "(model)"), " in " + p.name] : ["All of " + p.name];
+  }
+
+  // A range of time or a module, where an event's details stand.
+  scope(scope) {
+    const { program: p, arena } = this.state, { module } = scope, sums = make("p", { class: "dim" }, "By phase, op, module and event: under ", make("button", { type: "button", class: "link", click: () => showTab("tab-time", true) }, "Time"), ".");
+    const head = [make("h2", {}, ...this.scopeName(scope)), this.scopeFacts(new Summary(p, scope), scope), sums];
+    if (module === undefined) return head;
+    const zooms = kernelSpans(p, module).map(([phase, from, to]) => make("button", { type: "button", "data-zoom": phase, click: () => zoomToSpan(from, to) }, "Zoom to its " + phase));
+    return [...head, make("div", { class: "zooms" }, ...zooms),
+      ...compareLayers(p, module, arena, (text, path) => this.link(text, { module: path })), ...this.unit(module)];
+  }
+
+  // When the unit that a module is in is gathered, freed and reduced.
+  unit(module) {
+    const { program: p } = this.state, found = unitEvents(p, module), freed = e => e < 0 ? [] : ["freed after ", this.eventLink(e), ", at " + timeText(p.end[e])];
+    if (!found || !found.events.length) return [];
+    return [make("h3", {}, "Its unit, ", named(found.unit || "(model)")), make("table", { id: "unit" }, make("tbody", {}, ...found.events.map(({ e, freed: last }) => make("tr", { "data-event": p.id(e), "data-freed": last < 0 ? "" : p.id(last) },
+      make("td", {}, this.eventLink(e), " " + p.text(e, OP) + ", " + p.plan.phases[p.phase[e]]), make("td", {}, timeText(p.start[e]) + " to " + timeText(p.end[e])), make("td", {}, ...freed(last))))))];
   }
 
   // What a screen reader says of a selection, and the tip at the pointer.
   sentence(selection) {
     const { program: p, plan } = this.state;
+    if (isScope(selection)) return make("p", {}, ...this.scopeName(selection)).textContent + ", " + timeText(new Summary(p, selection).span().reduce((a, z) => z - a));
     if (selection.event !== undefined) {
       const e = selection.event, waits = p.waits(e).map(w => p.id(w));
       return p.id(e) + ", " + p.text(e, OP) + ", " + plan.phases[p.phase[e]] + " " + (p.text(e, MODULE) || plan.model) + ", on " + plan.stream_names[p.stream[e]] + ", at " + timeText(p.start[e]) +

@@ -1,12 +1,16 @@
 // ── draw.js: a plan's timeline. Draws a view of a program; says what lies under a point. Changes nothing else. ──────────────
 
-const STREAM_ROW = 26, ACTUAL_ROW = 18, MODULE_ROW = 19, ADDRESSES = 220;
+const STREAM_ROW = 26, ACTUAL_ROW = 18, MODULE_ROW = 19, ADDRESSES = 220, MOST_ADDRESSES = 640; // of addresses: the least and the most pixels
 
 class Painter extends Axis {
   constructor(canvas, state) {
     super(canvas, state, state.plan, () => state.program.duration);
     const p = () => this.state.program;
-    this.look = { fill: e => this.fills[p().phase[e]][p().kind[e]], underlined: e => p().kind[e] >= COLLECTIVE, text: e => this.eventLabel(e) };
+    const dimmed = e => this.state.critical && p().slack[e] > 0;
+    this.room = 0; // pixels of the window that the stage may fill
+    this.mapHeight = ADDRESSES;
+    this.look = { fill: e => dimmed(e) ? this.colour.band : this.fills[p().phase[e]][p().kind[e]], underlined: e => p().kind[e] >= COLLECTIVE && !dimmed(e),
+      text: e => dimmed(e) ? "" : this.eventLabel(e), weight: (e, part) => dimmed(e) ? part / 1e3 : part };
   }
 
   readColours() {
@@ -39,7 +43,8 @@ class Painter extends Axis {
     y += MEMORY + GAP;
     this.sections.addresses = y - GAP;
     this.addressesAt = y;
-    this.height = y + ADDRESSES + 8;
+    this.mapHeight = Math.min(Math.max(ADDRESSES, this.room - y - 8), MOST_ADDRESSES); // fills the window
+    this.height = y + this.mapHeight + 8;
   }
 
   drawPixels() { this.addresses(); }
@@ -50,6 +55,7 @@ class Painter extends Axis {
     for (const row of this.moduleRows) if (this.shows(row.y, row.h)) this.moduleRow(row);
     if (this.shows(this.memoryAt - GAP, MEMORY + GAP)) this.memory();
     this.marks();
+    if (this.drawn) this.drawn();
   }
 
   // ── streams ──
@@ -97,11 +103,16 @@ class Painter extends Axis {
   }
 
   // ── address × time, written as pixels ──
+  // The addresses that are seen, and how many pixels a byte has.
+  get map() { const { addresses, arena, plan } = this.state; return addresses || [0, Math.max(plan.arena_bytes[arena], 1)]; }
+  get mapScale() { const [from, to] = this.map; return this.mapHeight / (to - from); }
+  addressAt(y) { return this.map[0] + (y - this.addressesAt) / this.mapScale; }
+
   // A pixel that one class covers has its colour. One that several share, or none in part, has the colour that is owed most, down its column: what a
   // colour covers and has not been given. So each class has the area that its bytes have for their time, and free stays free.
   addresses() {
-    const { arena, plan, program: p, t0, t1 } = this.state, r = this.ratio, whole = Math.max(plan.arena_bytes[arena], 1);
-    const top = Math.max(0, this.addressesAt - this.top), foot = Math.min(this.visible, this.addressesAt + ADDRESSES - this.top);
+    const { arena, plan, program: p, t0, t1 } = this.state, r = this.ratio, lowest = this.map[0];
+    const top = Math.max(0, this.addressesAt - this.top), foot = Math.min(this.visible, this.addressesAt + this.mapHeight - this.top);
     if (foot <= top) return;
     const left = Math.round(LEFT * r), w = this.canvas.width - left, first = Math.round(top * r), h = Math.round(foot * r) - first;
     if (w <= 0 || h <= 0) return;
@@ -111,13 +122,13 @@ class Painter extends Axis {
       this.more = new Float32Array((w + 2) * column); // by column, row and class: how much more of a pixel is covered than of the one to its left
     }
     const out = new Uint32Array(this.image.data.buffer), [gr, gg, gb] = rgb(this.colour.band), free = (255 << 24 | gb << 16 | gg << 8 | gr) >>> 0, { more } = this;
-    const origin = (this.addressesAt - this.top) * r - first, tall = ADDRESSES * r / whole, scale = this.scale * r, changed = new Uint8Array(w + 2), large = [];
+    const origin = (this.addressesAt - this.top) * r - first, tall = this.mapScale * r, scale = this.scale * r, changed = new Uint8Array(w + 2), large = [];
     more.fill(0);
     const within = (x, most) => Math.min(Math.max(x, 0), most);
     for (const s of p.storages) { // rectangles do not overlap
       if (s.arena !== arena || p.from[s.index] > t1 || p.to[s.index] < t0) continue;
       const x0 = within((p.from[s.index] - t0) * scale, w), x1 = within((p.to[s.index] - t0) * scale, w);
-      const y0 = within(origin + s.offset * tall, h), y1 = within(origin + (s.offset + s.size) * tall, h);
+      const y0 = within(origin + (s.offset - lowest) * tall, h), y1 = within(origin + (s.offset + s.size - lowest) * tall, h);
       if (!(x1 > x0 && y1 > y0)) continue;
       const from = Math.floor(x0), to = Math.floor(x1), f0 = x0 - from, f1 = x1 - to;
       changed[from] = changed[from + 1] = changed[to] = changed[to + 1] = 1;
@@ -169,6 +180,8 @@ class Painter extends Axis {
   marks() {
     const c = this.context, { program: p, selection, hover } = this.state;
     if (hover && hover.storage !== undefined) this.outlineStorage(hover.storage, this.colour.text, 1);
+    if (selection && selection.range) this.shade(...selection.range);
+    if (selection && selection.module !== undefined) for (const row of this.moduleRows) row.members.forEach((m, i) => { if (m.path === selection.module) this.outlineModule(row, i); });
     if (selection && selection.storage !== undefined) this.outlineStorage(selection.storage, this.colour.select, 2.5);
     if (selection && selection.event !== undefined) {
       const e = selection.event;
@@ -190,6 +203,27 @@ class Painter extends Axis {
     }
   }
 
+  // A range of time, over all rows.
+  shade(a, z) {
+    const c = this.context, x0 = this.x(Math.min(a, z)), x1 = this.x(Math.max(a, z));
+    c.fillStyle = this.colour.select;
+    c.globalAlpha = .12;
+    c.fillRect(x0, this.top, x1 - x0, this.visible);
+    c.globalAlpha = 1;
+    for (const x of [x0, x1]) c.fillRect(Math.round(x), this.top, 1, this.visible);
+  }
+
+  outlineModule(row, member) {
+    const c = this.context, s = row.spans;
+    c.strokeStyle = this.colour.select;
+    c.lineWidth = 2;
+    for (let k = 0; k < s.n; k++) {
+      if (s.member[k] !== member) continue;
+      const x0 = Math.max(this.x(s.from[k]), LEFT - 4), x1 = Math.min(this.x(s.to[k]), this.width + 4);
+      if (x1 > x0) c.strokeRect(x0, row.y + 1, Math.max(2, x1 - x0), row.h - 3);
+    }
+  }
+
   box(e) {
     const p = this.state.program, row = this.streamRows.find(r => r.stream === p.stream[e]);
     return [this.x(p.start[e]), this.x(p.end[e]), row.y];
@@ -198,10 +232,11 @@ class Painter extends Axis {
   outlineStorage(index, colour, width) {
     const c = this.context, { program: p, plan, arena } = this.state, s = plan.storages[index];
     if (s.arena !== arena) return;
-    const tall = ADDRESSES / Math.max(1, plan.arena_bytes[arena]), x0 = this.x(p.from[index]), x1 = this.x(p.to[index]);
+    const [from, to] = this.map, tall = this.mapScale, x0 = this.x(p.from[index]), x1 = this.x(p.to[index]), low = Math.max(s.offset, from), high = Math.min(s.offset + s.size, to);
+    if (high < low) return;
     c.strokeStyle = colour;
     c.lineWidth = width;
-    c.strokeRect(Math.max(x0, LEFT - 4), this.addressesAt + s.offset * tall, Math.min(x1, this.width + 4) - Math.max(x0, LEFT - 4), Math.max(1, s.size * tall));
+    c.strokeRect(Math.max(x0, LEFT - 4), this.addressesAt + (low - from) * tall, Math.min(x1, this.width + 4) - Math.max(x0, LEFT - 4), Math.max(1, (high - low) * tall));
   }
 
   // From the end of an event to the start of one that waits for it.
@@ -230,7 +265,7 @@ class Painter extends Axis {
         return k >= 0 && row.spans.ends[k] > t ? { row, span: k } : { row };
       }
     if (y >= this.memoryAt && y < this.memoryAt + MEMORY) return { memory: true };
-    if (y >= this.addressesAt && y < this.addressesAt + ADDRESSES) {
+    if (y >= this.addressesAt && y < this.addressesAt + this.mapHeight) {
       const near = this.storagesAt(x, y - this.addressesAt);
       return near.length ? { storage: near[0], storages: near } : {};
     }
@@ -240,11 +275,11 @@ class Painter extends Axis {
   // Storages within half a pixel of a point of the map, the most likely one first: what is smaller than a pixel where the point is nearest to its
   // middle, then what holds the point.
   storagesAt(x, y) {
-    const { program: p, plan, arena } = this.state, tall = ADDRESSES / Math.max(1, plan.arena_bytes[arena]), found = [];
+    const { program: p, arena } = this.state, [lowest] = this.map, tall = this.mapScale, found = [];
     const off = (at, from, to) => at >= from && at < to || to - from < 1 ? Math.min(.5, Math.abs(at - (from + to) / 2)) : 1;
     for (const s of p.storages) {
       if (s.arena !== arena) continue;
-      const y0 = s.offset * tall, y1 = y0 + s.size * tall, x0 = this.x(p.from[s.index]), x1 = this.x(p.to[s.index]);
+      const y0 = (s.offset - lowest) * tall, y1 = y0 + s.size * tall, x0 = this.x(p.from[s.index]), x1 = this.x(p.to[s.index]);
       if (y1 > y - .5 && y0 < y + .5 && x1 > x - .5 && x0 < x + .5) found.push([Math.max(off(x, x0, x1), off(y, y0, y1)), s.index]);
     }
     return found.filter(f => f[0] < 1).sort((a, b) => a[0] - b[0]).map(f => f[1]);

@@ -8,6 +8,18 @@ function swatch(colour) {
   s.style.background = colour;
   return s;
 }
+function several(...elements) {
+  const all = document.createDocumentFragment();
+  all.append(...elements);
+  return all;
+}
+// A table whose first rows are shown, and a button that shows all; of the columns all but the first are numbers.
+function longTable(attributes, columns, rows, most, title) {
+  const body = make("tbody", {}, ...rows.slice(0, most)), rest = rows.slice(most);
+  return [make("table", attributes, title && make("caption", {}, title),
+    make("thead", {}, make("tr", {}, ...columns.map((t, i) => make("th", { scope: "col", class: i ? "number" : false }, t)))), body),
+    rest.length > 0 && make("button", { type: "button", class: "link", click: event => { body.append(...rest); event.target.remove(); } }, "all " + rows.length + " rows")].filter(Boolean);
+}
 function facts(pairs) {
   return make("dl", { class: "facts" }, ...pairs.filter(Boolean).flatMap(([k, ...v]) => [make("dt", {}, k), make("dd", { "data-fact": k }, ...v)]));
 }

@@ -2,7 +2,7 @@
 
 const began = performance.now();
 const plan = readPlan(name => $(name).textContent);
-const state = { plan, program: null, arena: DEVICE, t0: 0, t1: 1, selection: null, hover: null, cursor: null, range: null, actual: plan.actual_us !== undefined };
+const state = { plan, program: null, arena: DEVICE, t0: 0, t1: 1, selection: null, hover: null, cursor: null, range: null, critical: false, addresses: null, actual: plan.actual_us !== undefined };
 const painter = new Painter($("canvas"), state);
 const details = new Details(state, select, painter);
 
@@ -33,7 +33,7 @@ function head() {
     total("spare", spare >= 0 ? "spare" : "short of", bytesText(Math.abs(spare)), spare, bytesText(plan.usable_bytes) + " usable, " + bytesText(plan.library_bytes) + " ± " + bytesText(plan.library_tolerance) + " of libraries", spare < 0);
   }
   plan.programs.forEach((p, i) => $("program").append(make("option", { value: i }, p.name)));
-  ["device", "host"].forEach((name, i) => { if (plan.arena_bytes[i] || !i) $("arena").append(make("option", { value: i }, name)); });
+  plan.arenas.forEach((name, i) => { if (plan.arena_bytes[i] || !i) $("arena").append(make("option", { value: i }, name)); });
   $("arena").parentElement.hidden = !plan.arena_bytes[1];
 }
 
@@ -42,7 +42,7 @@ function legend() {
   const phases = new Set(p.phase), classes = new Set(p.storages.filter(s => s.arena === state.arena).map(s => s.cls)), product = [...phases].sort()[0] || 0;
   $("legend").replaceChildren(
     ...plan.phases.map((name, i) => phases.has(i) && item(painter.fills[i][MATMUL], name)).filter(Boolean),
-    item(painter.fills[product][ATTENTION], "attention deeper"), item(painter.fills[product][KERNEL], "other kernels paler"), "underlined: collectives and copies", item(painter.colour.budget, p.leading ? p.leading.name + " waits for another stream" : "waits"),
+    ...(state.critical ? [item(painter.colour.band, "may end later")] : []), item(painter.fills[product][ATTENTION], "attention deeper"), item(painter.fills[product][KERNEL], "other kernels paler"), "underlined: collectives and copies", item(painter.colour.budget, p.leading ? p.leading.name + " waits for another stream" : "waits"),
     make("strong", {}, "Memory"), ...plan.classes.map((name, i) => classes.has(i) && item(painter.classes[i], name)).filter(Boolean));
 }
 
@@ -52,7 +52,8 @@ function show(index) {
     return addEventListener("DOMContentLoaded", () => show(index), { once: true });
   state.program = plan.programs[index].prepare();
   $("program").value = index;
-  state.selection = state.hover = state.cursor = null;
+  state.selection = state.hover = state.cursor = state.addresses = null;
+  summed = null;
   const p = state.program, most = p.peak[DEVICE];
   $("program-figures").replaceChildren(
     make("span", { "data-total": "program" }, grouped(p.n) + " events · " + timeText(p.step_us) + " · exposed " + timeText(p.exposed_us) + (p.actual_us === undefined ? "" : " · in the run " + timeText(p.actual_us)) + " · peak "), bytesOf(most),
@@ -61,11 +62,12 @@ function show(index) {
   arrange();
   legend();
   panels();
-  $("sums").replaceChildren(...details.sums());
+  $("next").replaceChildren(...details.next());
 }
 
 // Rows, their labels and the canvas's size; when the program, the window or what is folded changes.
 function arrange() {
+  painter.room = narrow() || printing ? 0 : $("scroll").clientHeight;
   painter.layout();
   sizeStage();
   const rows = [], at = placer(rows);
@@ -82,8 +84,8 @@ function arrange() {
     at(label, r.y, r.h);
   }
   bytesLabels(at, painter.memoryAt, painter.memoryScale());
-  at(make("div", { class: "note" }, addressText(0) + ": what outlives programs, then what they use for a while. Point at a rectangle to see its owner."), painter.addressesAt + 2, 90);
-  at(make("div", { class: "note" }, addressText(plan.arena_bytes[state.arena])), painter.addressesAt + ADDRESSES - 16, 16);
+  at(make("div", { class: "note" }, state.addresses ? addressText(Math.round(painter.map[0])) + ": a part of the arena. 0 shows all of it." : addressText(0) + ": what outlives programs, then what they use for a while. Point at a rectangle to see its owner."), painter.addressesAt + 2, 90);
+  at(make("div", { class: "note" }, addressText(Math.round(painter.map[1]))), painter.addressesAt + painter.mapHeight - 16, 16);
   $("rows").replaceChildren(...rows);
   request();
 }
@@ -113,11 +115,19 @@ function liveEvent() { // whose live set is shown, and how it is called
   if (state.selection && state.selection.event !== undefined) return [state.selection.event, state.selection.event === p.peak_event ? "at the peak," : "at"];
   return p.peak_event >= 0 && p.peak_event < p.n ? [p.peak_event, "at the peak,"] : [p.n ? 0 : -1, "at"];
 }
+const WHOLE = {};
+let summed = null; // what the sums are of
 let livePending = false, liveShown = null;
 function panels() {
   const s = state.selection;
   $("selection").replaceChildren(...(!s ? [make("p", { class: "dim" }, "Select an event or a rectangle of memory: click, or search, or use the keys.")]
-    : s.event !== undefined ? details.event(s.event) : details.storage(s.storage)));
+    : isScope(s) ? details.scope(s) : s.event !== undefined ? details.event(s.event) : details.storage(s.storage)));
+  const scope = isScope(s) ? s : WHOLE;
+  if (scope !== summed && document.readyState !== "loading") { // sums are not on the first paint
+    $("sums").replaceChildren(...details.sums(summed = scope));
+    $("events").replaceChildren(...details.events(scope));
+  }
+  $("why").replaceChildren(...(s && s.event !== undefined ? details.why(s.event) : [make("p", { class: "dim" }, "Select an event: here stands why it is where it is, and what it waits for.")]));
   liveShown = null;
   live();
 }
@@ -133,7 +143,7 @@ function live() {
   });
 }
 
-// selection: { event } or { storage }, or null. bring: move the view to it. moment: it is the live set at the event that is asked for.
+// selection: { event }, { storage }, { range: [from, to] }, { module: path }, or null. bring: move the view to it. moment: it is the live set at the event that is asked for.
 function select(selection, bring, moment) {
   if (selection && document.readyState === "loading") // details stand behind this script
     return addEventListener("DOMContentLoaded", () => select(selection, bring, moment), { once: true });
@@ -141,21 +151,35 @@ function select(selection, bring, moment) {
   state.cursor = null;
   if (selection) say(details.sentence(selection));
   panels();
-  $("selection").after($("live"));
-  reveal(selection ? moment ? "live" : "selection" : "");
+  reveal(selection ? moment ? "live" : selection.range ? "sums" : "selection" : "");
   if (selection && bring) bringIntoView(selection);
   request();
 }
 
-function spanOf({ event, storage, span }) {
+function spanOf({ event, storage, span, range, module }) {
   const p = state.program;
+  if (range || module !== undefined) return new Summary(p, { range, module }).span();
   return span ? span : event !== undefined ? [p.start[event], p.end[event]] : [p.from[storage], p.to[storage]];
 }
 function bringIntoView(selection) {
   const event = selection.event !== undefined;
+  if (isScope(selection)) return;
   bringSpan(...spanOf(selection), event);
-  bringRow(event ? painter.box(selection.event)[2] - RULER - GAP : painter.addressesAt - 40, event ? 60 : ADDRESSES);
+  bringRow(event ? painter.box(selection.event)[2] - RULER - GAP : painter.addressesAt - 40, event ? 60 : painter.mapHeight);
 }
+
+// The addresses that are seen; of all of them, or of more: null. A byte is never wider than the map.
+function viewAddresses(from, to) {
+  const all = Math.max(plan.arena_bytes[state.arena], 1), wide = Math.min(Math.max(to - from, 1024), all), low = Math.min(Math.max(from, 0), all - wide);
+  state.addresses = wide >= all ? null : [low, low + wide];
+  arrange();
+}
+// A turn of the wheel with Alt above the map.
+function zoomAddresses(factor, y) {
+  const at = painter.addressAt(y), [from, to] = painter.map;
+  viewAddresses(at - (at - from) * factor, at + (to - at) * factor);
+}
+function panAddresses(bytes) { const [from, to] = painter.map; if (state.addresses) viewAddresses(from + bytes, to + bytes); }
 
 // Of the axis, in microseconds.
 function extent() { const p = state.program; return state.actual && p.actual ? Math.max(p.duration, p.actual.duration) : p.duration; }
@@ -178,6 +202,22 @@ function toggleActual() {
   say(state.actual ? "times of the run are shown" : "times of the run are hidden");
 }
 
+function toggleCritical() {
+  state.critical = !state.critical;
+  $("critical").setAttribute("aria-pressed", String(state.critical));
+  legend();
+  request();
+  say(state.critical ? "events with slack are dimmed" : "all events are in full colour");
+}
+
+function copyLink() {
+  if (navigator.clipboard) navigator.clipboard.writeText(link.address).catch(() => {});
+  history.replaceState(null, "", link.address);
+  say("the page's address is that of what is seen: " + link.address);
+  $("link").textContent = "Link copied";
+  setTimeout(() => { $("link").textContent = "Link"; }, 1500);
+}
+
 // ── pointer ──
 function clicked(hit, x) {
   if (hit.event !== undefined) select({ event: hit.event });
@@ -186,7 +226,7 @@ function clicked(hit, x) {
     const at = state.selection ? hit.storages.indexOf(state.selection.storage) : -1;
     select({ storage: hit.storages[(at + 1) % hit.storages.length] });
   }
-  else if (hit.span !== undefined) select({ event: hit.row.spans.first[hit.span] });
+  else if (hit.span !== undefined) select({ module: hit.row.members[hit.row.spans.member[hit.span]].path });
   else if (hit.memory) select({ event: state.program.memory(state.arena).at[state.program.momentAt(painter.time(x))] }, false, true);
   else if (hit.stream !== undefined) select(null);
 }
@@ -206,7 +246,7 @@ function hover(x, y, event) {
   if (hit.event !== undefined) text = details.sentence(hit);
   else if (hit.storage !== undefined) text = details.sentence(hit) + (hit.storages.length > 1 ? "\n" + (hit.storages.length - 1) + " more at this pixel: click again" : "");
   else if (hit.held !== undefined) text = p.heldText(hit.held);
-  else if (hit.span !== undefined) text = hit.row.members[hit.row.spans.member[hit.span]].path + "\n" + plan.phases[hit.row.spans.phase[hit.span]] + ", " + timeText(hit.row.spans.to[hit.span] - hit.row.spans.from[hit.span]);
+  else if (hit.span !== undefined) text = hit.row.members[hit.row.spans.member[hit.span]].path + "\n" + plan.phases[hit.row.spans.phase[hit.span]] + ", " + timeText(hit.row.spans.to[hit.span] - hit.row.spans.from[hit.span]) + "\nclick: what it adds up to";
   else if (hit.memory && inside && p.leading) {
     const m = p.memory(state.arena), e = m.at[p.momentAt(t)];
     text = bytesText(m.total[e]) + " alive at " + p.id(e) + plan.classes.map((name, c) => [m.of[e * plan.classes.length + c], name]).filter(v => v[0]).sort((a, b) => b[0] - a[0]).map(v => "\n" + bytesText(v[0]) + "  " + v[1]).join("");
@@ -240,7 +280,7 @@ function otherStream(by) { // to the event nearest in time on a stream above or 
 // ── search ──
 const MOST_FOUND = 200;
 function search() {
-  const query = $("search").value, p = state.program, found = p.search(query, MOST_FOUND), list = $("results");
+  const query = $("search").value, p = state.program, found = find(p, query, MOST_FOUND, state.arena, liveEvent()[0]), list = $("results");
   $("found").hidden = !query.trim();
   $("found-title").textContent = found.total + " found" + (found.total > found.events.length + found.storages.length ? ", some of them here" : "") + (found.us > 0 ? "; its events take " + timeText(found.us) : "");
   $("found-title").dataset.us = found.us;
@@ -250,6 +290,7 @@ function search() {
     ...found.storages.map(i => item({ storage: i }, plan.storages[i].name + "  " + plan.classes[plan.storages[i].cls] + "  " + bytesText(plan.storages[i].size))));
   list.hidden = !list.firstElementChild;
   if (!list.hidden) list.firstElementChild.tabIndex = 0;
+  link.changed();
   if (query.trim()) say(found.total + " found");
   reveal(query.trim() ? "found" : state.selection ? "selection" : "");
 }
@@ -281,17 +322,68 @@ function searching() {
   });
 }
 
+// ── what is seen, as an address ──
+function seenNow() {
+  const p = state.program, s = state.selection || {}, two = ([a, z]) => [a, z].map(x => Number(x.toFixed(3))).join("-");
+  return { p: p.name, t: two([state.t0, state.t1]), a: state.arena ? plan.arenas[state.arena] : "", z: state.addresses ? two(state.addresses) : "", e: s.event !== undefined ? p.id(s.event) : "", s: s.storage !== undefined ? plan.storages[s.storage].name : "",
+    m: s.module, r: s.range && two(s.range), tab: tabbed.stays ? tabbed.shown.replace("tab-", "") : "", c: state.critical ? "1" : "" };
+}
+// What a link does not name stays as it is; a name that this plan has not is left out, and said.
+function showLink({ p, t, a, z, e, s, m, r, tab, c }) {
+  const index = plan.programs.findIndex(g => g.name === p), missing = [];
+  if (p !== undefined && index < 0) missing.push(p);
+  if (index >= 0 && plan.programs[index] !== state.program) show(index);
+  if (a && a !== plan.arenas[state.arena] && plan.arenas.includes(a)) showArena(plan.arenas.indexOf(a));
+  if (Boolean(c) !== state.critical) toggleCritical();
+  const g = state.program, event = e ? g.eventNamed(e) : -1, storage = s ? g.storages.find(x => x.name === s) : null, range = linkRange(r), seen = linkRange(t);
+  if (e && event < 0) missing.push(e);
+  if (s && !storage) missing.push(s);
+  select(event >= 0 ? { event } : storage ? { storage: storage.index } : range ? { range } : m !== undefined ? { module: m } : null, !seen);
+  if (tab && $("tab-" + tab + "-tab")) showTab("tab-" + tab, true);
+  if (seen) view(...seen);
+  const addresses = linkRange(z);
+  if (addresses) viewAddresses(...addresses);
+  if (missing.length) say("this plan has no " + missing.join(", "));
+}
+
 function relabel() { if (state.program) { legend(); panels(); } }
 
+function showArena(arena) {
+  state.arena = arena;
+  state.addresses = null;
+  $("arena").value = arena;
+  summed = null;
+  arrange();
+  legend();
+  panels();
+}
+
+// A storage is zoomed to in its addresses, too.
+function zoomToStorage() {
+  zoomToSelection();
+  const s = state.selection && state.selection.storage !== undefined && plan.storages[state.selection.storage];
+  if (s && s.arena === state.arena) viewAddresses(s.offset - s.size * .4, s.offset + s.size * 1.4);
+}
+function wholeMap() {
+  whole();
+  viewAddresses(0, Infinity);
+}
+
+let link = { changed() {} };
 function start() {
+  tabs();
+  mapUnder = (y, zoomed) => y + painter.top >= painter.addressesAt && (!zoomed || state.addresses) ? { zoom: zoomAddresses, pan: panAddresses } : null;
+  selectRange = (a, b) => { if (b > a) select({ range: [a, b] }); };
   timelines();
   head();
   pointers();
-  timelineKeys({ ArrowUp: () => otherStream(-1), ArrowDown: () => otherStream(1), ",": () => step(-1), ".": () => step(1), p: toPeak, r: toggleActual, Escape: () => select(null) });
+  timelineKeys({ ArrowUp: () => otherStream(-1), ArrowDown: () => otherStream(1), ",": () => step(-1), ".": () => step(1), p: toPeak, c: toggleCritical, f: zoomToStorage, 0: wholeMap, v: () => selectRange(Math.max(state.t0, 0), Math.min(state.t1, extent())), r: toggleActual, Escape: () => select(null) });
   searching();
+  $("to-all").addEventListener("click", wholeMap);
   $("program").addEventListener("change", event => show(Number(event.target.value)));
-  $("arena").addEventListener("change", event => { state.arena = Number(event.target.value); arrange(); legend(); panels(); });
+  $("arena").addEventListener("change", event => showArena(Number(event.target.value)));
   $("to-peak").addEventListener("click", toPeak);
+  $("critical").addEventListener("click", toggleCritical);
   $("fold").addEventListener("click", foldAll);
   $("actual").hidden = !state.actual;
   $("actual").addEventListener("click", toggleActual);
@@ -299,6 +391,13 @@ function start() {
     show(plan.shown);
     paint();
     new ResizeObserver(arrange).observe($("scroll"));
+    const linked = () => { // its selection reads what stands behind this script
+      link = new Link(seenNow, showLink);
+      painter.drawn = () => link.changed();
+      panels(); // and so do lines of Lua
+    };
+    document.readyState === "loading" ? addEventListener("DOMContentLoaded", linked, { once: true }) : linked();
+    $("link").addEventListener("click", copyLink);
   }
   timing.first = performance.now();
   timing.script = timing.first - began;

@@ -5,7 +5,10 @@ const DEVICE = 0;
 
 // Of an event: its name in these columns of its program; its details, as page.c writes them, where it is asked for them.
 const OP = "op", MODULE = "module";
-const FILE = 0, LINE = 1, UNIT = 2, COMM = 3, UPDATE = 4, FLOPS = 5, BYTES = 6, READS = 7, WRITES = 8, REASONS = 9, RESULTS = 10, OPERANDS = 11, STATEMENT = 12;
+const FILE = 0, LINE = 1, UNIT = 2, COMM = 3, UPDATE = 4, FLOPS = 5, BYTES = 6, READS = 7, WRITES = 8, REASONS = 9, RESULTS = 10, OPERANDS = 11, ORIGIN = 12, LIMIT = 13, PEAKS = 14, STATEMENT = 15, NUMBERS = 16;
+const PASS = 0, MADE_FOR = 1, MADE_KERNEL = 2, PURPOSE = 3, ISSUED = 4, ISSUED_BY = 5; // of ORIGIN
+const FLOPS_SHARE = 0, BYTES_SHARE = 1, BOUND = 2; // of LIMIT
+const BOUND_ARITHMETIC = 1;
 
 // block(name): the text of a block of data. Programs are read when they are first shown, details when they are first asked for.
 function readPlan(block) {
@@ -16,6 +19,7 @@ function readPlan(block) {
   d.programs = d.programs.map((g, i) => new Program(d, g, i, block));
   let texts = null;
   Object.defineProperty(d, "texts", { get: () => texts ||= JSON.parse(block("texts")) }); // of details
+  d.arenas = ["device", "host"];
   d.room = d.usable_bytes > 0 ? d.usable_bytes - d.library_bytes : 0; // for the device arena; 0: not known
   return d;
 }
@@ -63,6 +67,7 @@ class Program {
     if (this.made) return this;
     this.made = true;
     const d = JSON.parse(this.block("program-" + this.index)), { actual } = d, n = this.n, { strings, stream_names } = this.plan;
+    this.savings = d.savings.map(([kind, pattern, modules, bytes, lower, us, copied, entry]) => ({ kind, pattern, modules, bytes, lower, us, copied, entry }));
     this.storages = this.plan.lasting.concat(readStorages(this.plan, d.storages, this.index));
     this.ids = d.id;
     this.op = Int32Array.from(d.op);
@@ -81,6 +86,11 @@ class Program {
       this.kind[e] = d.collective[e] ? COLLECTIVE : copies[this.stream[e]] ? COPY : kinds.get(this.op[e]);
       if (this.end[e] > this.duration) this.duration = this.end[e];
     }
+    this.slack = Float64Array.from(d.slack); // how much later an event may end without a longer program; 0: it is on the critical path
+    this.limit = Float64Array.from(d.limit); // the least time at the device's peaks; 0: not known
+    this.over = Uint8Array.from(d.over); // what bytes go over, of plan.routes
+    this.comm = Int32Array.from(d.collective, x => x - 1); // the group of a collective; -1: it is none
+    this.moved = Float64Array.from(d.moved); // bytes of collectives and copies
     this.took = Float64Array.from(d.duration);
     this.awaited = new Map(); // of events that wait: those that they wait for
     this.held = new Uint8Array(n); // 1: the event waits
@@ -289,65 +299,50 @@ class Program {
     return typeof this.rows[e] === "string" ? this.rows[e] = JSON.parse(this.rows[e]) : this.rows[e];
   }
 
-  // [{ op, count, us }], the longest first.
-  timeByOp() {
-    const of = new Map();
-    for (let e = 0; e < this.n; e++) {
-      if (!of.has(this.op[e])) of.set(this.op[e], { op: this.text(e, OP), count: 0, us: 0 });
-      const row = of.get(this.op[e]);
-      row.count++;
-      row.us += this.took[e];
+  // [file, line] of an event; most events are asked for nothing else of their row, which is not parsed for it.
+  source(e) {
+    const row = (this.rows ||= this.block("details-" + this.index).split("\n"))[e];
+    const [file, line] = typeof row === "string" ? /^\[(\d+),(\d+)/.exec(row).slice(1).map(Number) : row;
+    return [this.plan.texts[file], line];
+  }
+
+  // For how long compute waits for an event.
+  exposedOf(e) {
+    if (!this.exposedBy) {
+      this.exposedBy = new Float64Array(this.n);
+      for (const part of this.exposedParts()) this.exposedBy[part.e] += part.us;
     }
-    return [...of.values()].sort((x, y) => y.us - x.us || (x.op < y.op ? -1 : 1));
+    return this.exposedBy[e];
+  }
+
+  // What an event is in the emitted C; "": not known. Texts have each number as a 9, since those of equal layers differ in numbers alone.
+  statement(e) {
+    const r = this.row(e), numbers = r[NUMBERS].split(" ");
+    let k = 0;
+    return this.plan.texts[r[STATEMENT]].replace(/9/g, () => numbers[k++]);
   }
 
   communicates(e) { return !["compute", "host", "update"].includes(this.plan.stream_names[this.stream[e]]); }
 
-  // Exposed communication as diff.c sums it, [{ stream, module, count, us }]: compute idles for what it waits for, or communication
-  // goes on after everything else has ended.
-  exposed() {
-    const compute = this.plan.stream_names.indexOf("compute"), of = new Map(), { end } = this;
-    const add = (e, us) => {
-      if (us < 1e-6) return; // less than a picosecond: rounding
-      const stream = this.plan.stream_names[this.stream[e]], module = pathPattern(this.text(e, MODULE)), key = stream + " " + module;
-      if (!of.has(key)) of.set(key, { stream, module, count: 0, us: 0 });
-      of.get(key).count++;
-      of.get(key).us += us;
-    };
+  // Exposed communication as diff.c sums it, [{ e, from, us }] of what is waited for: compute idles for it, or communication goes on after
+  // everything else has ended.
+  exposedParts() {
+    if (this.parts) return this.parts;
+    const compute = this.plan.stream_names.indexOf("compute"), { end } = this;
+    this.parts = [];
     let busy = 0, until = 0, last = -1;
     for (let e = 0; e < this.n; e++) {
       if (this.stream[e] === compute) {
         let awaited = -1;
         for (const w of this.waits(e)) if (end[w] > (awaited < 0 ? busy : end[awaited])) awaited = w;
-        if (awaited >= 0 && this.communicates(awaited)) add(awaited, end[awaited] - busy);
+        if (awaited >= 0 && this.communicates(awaited)) this.parts.push({ e: awaited, from: busy, us: end[awaited] - busy });
         busy = end[e];
       }
       if (!this.communicates(e)) until = Math.max(until, end[e]);
       else if (last < 0 || end[e] > end[last]) last = e;
     }
-    if (last >= 0) add(last, end[last] - until);
-    return [...of.values()].sort((x, y) => y.us - x.us || (x.stream + x.module < y.stream + y.module ? -1 : 1));
-  }
-
-  // Events and storages whose names hold every word; an event of exactly that id comes first. us: time of all such events.
-  search(query, most) {
-    const words = query.toLowerCase().split(/\s+/).filter(Boolean), found = { events: [], storages: [], total: 0, us: 0 };
-    if (!words.length) return found;
-    const holds = text => words.every(w => text.includes(w)), lower = this.plan.lower ||= this.plan.strings.map(s => s.toLowerCase());
-    for (let e = 0; e < this.n; e++) {
-      const id = this.ids[e].toLowerCase();
-      if (!holds(id + " " + lower[this.op[e]] + " " + lower[this.module[e]] + " " + this.plan.phases[this.phase[e]])) continue;
-      found.total++;
-      found.us += this.took[e];
-      if (id === words[0]) found.events.unshift(e);
-      else if (found.events.length < most) found.events.push(e);
-    }
-    for (const s of this.storages) {
-      if (!holds(s.name.toLowerCase() + " " + s.owner.toLowerCase() + " " + this.plan.classes[s.cls])) continue;
-      found.total++;
-      if (found.storages.length < most / 2) found.storages.push(s.index);
-    }
-    return found;
+    if (last >= 0 && end[last] > until) this.parts.push({ e: last, from: until, us: end[last] - until });
+    return this.parts;
   }
 }
 

@@ -3,6 +3,10 @@
 // lays the rows out anew, relabel(), of new colours, spanOf(selection), select(selection), targetOf(hit), a selection or null, and what a pointer does: clicked(hit, x),
 // hover(x, y, event), left().
 
+// { zoom(factor, y), pan(bytes) } of a map of addresses at y of the canvas, where a page has one that zooms; zoomed: one that is.
+let mapUnder = () => null;
+let selectRange = null; // what a drag along the ruler does, where a page has something for it
+
 function drawAll() { painter.draw(printing ? 0 : $("scroll").scrollTop); }
 function seen() { return [state.t0, state.t1]; }
 
@@ -41,13 +45,15 @@ function bringRow(y, h) {
   } else if (y < box.scrollTop || y + h > box.scrollTop + box.clientHeight) box.scrollTop = y;
 }
 
-// The panel that is to be seen first, of those that `first` names, stands before the others and is scrolled to; in a narrow window it comes up as a
-// sheet from below. first: "" closes the sheet.
+// The panel that is to be seen first is the one whose tab is open, or stands before the others, and is scrolled to; in a narrow window it comes up as
+// a sheet from below. first: its id; "" closes the sheet.
 function reveal(first) {
-  const aside = document.querySelector("aside"), panel = first && $(first), found = $("found");
+  const aside = document.querySelector("aside"), panel = first && $(first);
   aside.classList.toggle("sheet", panel !== "");
   if (!panel) return;
-  if (panel.id !== "found") found ? found.after(panel) : $("sheet-close").after(panel);
+  const tab = panel.closest(".tab");
+  if (tab) showTab(tab.id);
+  else if (panel.id !== "found") $("sheet-close").after(panel);
   aside.scrollTop = 0;
   const box = aside.getBoundingClientRect(), top = panel.getBoundingClientRect().top - box.top;
   if (top > box.height * .6) aside.scrollTop = top; // what was found leaves it too little room
@@ -61,7 +67,7 @@ function pointers() {
   canvas.addEventListener("pointerdown", event => {
     if (event.button) return;
     const [x, y] = at(event);
-    drag = { x, y, t0: state.t0, t1: state.t1, top: scroll.scrollTop, moved: false, range: event.shiftKey };
+    drag = { x, y, t0: state.t0, t1: state.t1, top: scroll.scrollTop, moved: false, range: event.shiftKey, ruler: y < RULER, last: y, map: mapUnder(y, true) };
     canvas.setPointerCapture(event.pointerId);
   });
   canvas.addEventListener("pointermove", event => {
@@ -70,11 +76,13 @@ function pointers() {
     if (Math.abs(x - drag.x) + Math.abs(y - drag.y) > 3) drag.moved = true;
     if (!drag.moved) return;
     $("tip").hidden = true;
-    if (drag.range) state.range = [drag.x, x];
+    if (drag.range || drag.ruler) state.range = [drag.x, x];
     else {
       const dt = (drag.x - x) / painter.scale;
       view(drag.t0 + dt, drag.t1 + dt);
-      scroll.scrollTop = drag.top + drag.y - y;
+      if (drag.map) drag.map.pan((drag.last - y) / painter.mapScale);
+      else scroll.scrollTop = drag.top + drag.y - y;
+      drag.last = y;
     }
     request();
   });
@@ -82,10 +90,10 @@ function pointers() {
     if (!drag) return;
     const [x, y] = at(event), done = drag;
     drag = null;
-    if (done.range && state.range) {
+    if (state.range) {
       const [a, b] = state.range.map(px => painter.time(px)).sort((p, q) => p - q);
       state.range = null;
-      return view(a, b);
+      return done.range || !selectRange ? view(a, b) : selectRange(Math.max(a, 0), Math.min(b, extent()));
     }
     if (done.moved) return;
     clicked(painter.hit(x, y), x);
@@ -100,7 +108,11 @@ function pointers() {
   });
   // Plain scrolls; where nothing can be scrolled, it zooms too.
   scroll.addEventListener("wheel", event => {
-    const [x] = at(event), { zooms, factor, dx, dy } = turnOf(event);
+    const [x, y] = at(event), { zooms, factor, dx, dy } = turnOf(event), map = mapUnder(y);
+    if (event.altKey && map) {
+      event.preventDefault();
+      return map.zoom(factor, y + painter.top);
+    }
     if (zooms || (!event.shiftKey && !narrow() && scroll.scrollHeight <= scroll.clientHeight + 1 && Math.abs(dy) > Math.abs(dx))) zoom(factor, painter.time(Math.max(x, LEFT)));
     else if (dx) pan(dx / painter.scale);
     else return;
