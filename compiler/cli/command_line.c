@@ -380,6 +380,8 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
             return 0;
         }
     if (key != ARGP_KEY_ARG) return ARGP_ERR_UNKNOWN;
+    if (!after_dashes && !p->command->most)
+        fail_usage("%s: `shardc %s` takes no input; leave it out", arg, p->command->name);
     if (!after_dashes && p->o.inputs.n == p->command->most && strchr(arg, '='))
         fail_usage("%s: one input is enough, %s was given already; an option of the model is set by --set %s", arg,
                    p->o.inputs.at[0], arg);

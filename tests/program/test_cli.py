@@ -52,6 +52,7 @@ CASES = [
     (["run", MLP, "--steps", "3"], 2, "--steps is no option of shardc run; options of the program stand after --: shardc run MODEL.lua -- --steps ..."),
     (["run", MLP, "--set", "--x", "--data=x"], 2, "--data is no option of shardc run"),
     (["predict", MLP, "dim=3"], 2, "one input is enough, " + MLP + " was given already; an option of the model is set by --set dim=3"),
+    (["man", "predict"], 2, "predict: `shardc man` takes no input; leave it out"),
     (["predict", MLP[:-4]], 1, "cannot read " + MLP[:-4] + ": No such file or directory; is it " + MLP + "?"),
     (["predict", ""], 2, "predict: an argument is empty: is a variable of the shell not set?"),
     (["predict", MLP, "--policy", ""], 2, "predict: an argument is empty"),
