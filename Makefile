@@ -30,7 +30,9 @@ COMPILER_SRC := $(filter-out compiler/main.c,$(wildcard compiler/*.c compiler/*/
 SHARED_SRC     := $(wildcard runtime/page/*.c runtime/text/*.c)
 HOST_SRC     := $(wildcard runtime/host/*.c) $(SHARED_SRC)
 CPU_SRC      := $(wildcard runtime/common/*.c runtime/cpu/*.c)
-COMPILER_OBJ := $(COMPILER_SRC:%.c=$(B)/%.o) $(SHARED_SRC:%.c=$(B)/%.o)
+# How programs find CUDA's libraries, which needs no CUDA: `shardc doctor` asks the same code.
+FINDS_CUDA   := $(patsubst %,$(B)/runtime/cuda/%.o,library library_set forward)
+COMPILER_OBJ := $(COMPILER_SRC:%.c=$(B)/%.o) $(SHARED_SRC:%.c=$(B)/%.o) $(FINDS_CUDA)
 HOST_OBJ     := $(HOST_SRC:%.c=$(B)/%.o)
 CPU_OBJ      := $(CPU_SRC:%.c=$(B)/%.o)
 EMBEDDED     := $(wildcard compiler/lua/*.lua compiler/lua/*/*.lua compiler/devices/*.lua)

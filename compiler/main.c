@@ -132,6 +132,17 @@ static const Command commands[] = {
      "\vExample:\n  shardc pack buffers.csv --capacity 1048576 -o packed.csv\n"
      "  shardc pack models/gpt2.lua --world 8 --device h200 -o gpt2.csv",
      1, 1, command_pack},
+    {DOCTOR, "doctor", "",
+     "Say what this machine has: processor, memory, limits, C compiler, libraries, shardc's runtime, GPUs and the "
+     "profile "
+     "of each, the CUDA toolkit. Of what is missing: what does not work without it, and the command that mends it. "
+     "Exit "
+     "1 where no program for the CPU can be built, or none for --device."
+     "\vExample:\n  shardc doctor\n  shardc doctor --device h200\n  shardc doctor --format json\n\n"
+     "absent is what was not asked for, MISSING what was: programs for the CPU, and for --device. Nothing is installed "
+     "or "
+     "changed. Programs are not run on a GPU.",
+     0, 0, command_doctor},
     {SHELL, "completions", "bash|zsh|fish",
      "Print completions for a shell."
      "\vExample:\n  source <(shardc completions bash)\n  shardc completions fish > "
@@ -179,6 +190,7 @@ static void usage(FILE *f) {
           "  shardc data FILE... -o OUT  make tokens of files\n"
           "  shardc calibrate            measure this machine's GPUs for predict\n"
           "  shardc pack FILE.csv        offsets for buffers whose lives are known\n"
+          "  shardc doctor               what this machine has, and what it lacks\n"
           "  shardc completions SHELL    completions for bash, zsh or fish\n"
           "  shardc man                  this manual, for `man -l -`\n\n"
           "INPUT: a model, plan.json or built binary. `shardc COMMAND -h` explains each.\n"

@@ -63,6 +63,7 @@ void cli_data_chat(Arena *a, const Options *o); /* of --chat and --pairs; the in
 int command_import(Arena *a, const Options *o);
 int command_calibrate(Arena *a, const Options *o);
 int command_pack(Arena *a, const Options *o);
+int command_doctor(Arena *a, const Options *o);
 
 /* From a model (runs the whole pipeline), a plan.json or a built binary. */
 Plan *cli_plan(Arena *a, const Options *o, const char *input);

@@ -170,6 +170,11 @@ static const Option options[] = {
      "Device to plan for, and its target: cpu (unless given), h200, h100, a100, b200, l40s, rtx4090, or a profile's "
      ".lua file",
      .take = take_text, TO(device)},
+    {DOCTOR, 0, "device", "NAME", 1,
+     "Exit 1 where programs for this device cannot be built here, and say what is missing: cpu, h200, h100, a100, "
+     "b200, "
+     "l40s, rtx4090, or a profile's .lua file",
+     .take = take_text, TO(device)},
     {COMPILE, 0, "set", "KEY=VALUE", 1, "Value of one of the model's nn.options; may be repeated", .take = take_set,
      TO(set)},
     {COMPILE, 0, "policy", "FILE", 1,
@@ -197,8 +202,8 @@ static const Option options[] = {
     {DIFF, 0, "format", "text|json|html", 3,
      "How to print; text unless given. html: a page for a browser, both plans over each other, in one file",
      .take = take_word, TO(format), WORDS("text", "json", "html")},
-    {VERIFY | PLAN, 0, "format", "text|json", 3, "How to print; text unless given", .take = take_word, TO(format),
-     WORDS("text", "json")},
+    {VERIFY | PLAN | DOCTOR, 0, "format", "text|json", 3, "How to print; text unless given", .take = take_word,
+     TO(format), WORDS("text", "json")},
     {PREDICT, 0, "format", "text|json|csv", 3, "How to print; text unless given; csv is for --sweep, --max and --best",
      .take = take_word, TO(format), WORDS("text", "json", "csv")},
     {INSPECT, 0, "format", "text|json|html|trace", 3,
@@ -208,7 +213,7 @@ static const Option options[] = {
     {RUNS, 0, "format", "text|json|html", 3,
      "How to print: html, a page for a browser in one file, unless given with -o; else text", .take = take_word,
      TO(format), WORDS("text", "json", "html")},
-    {REPORT | DIFF | EXPLAIN | RUNS, 'o', "output", "FILE", 3,
+    {REPORT | DIFF | EXPLAIN | RUNS | DOCTOR, 'o', "output", "FILE", 3,
      "Write to FILE, replacing it; refused if the command reads FILE", .take = take_text, TO(out)},
     {PLAN, 'o', "output", "FILE", 3, "Write the policy file, replacing it; refused if the command reads FILE",
      .take = take_text, TO(out)},

@@ -199,7 +199,7 @@ def test_diagnostics():
     wrong = []
     for args, code, says in CASES:
         rc, out, err = command([SHARDC, *args])
-        if rc != code or says not in err or len(err.strip().splitlines()) > (20 if not args else 2):
+        if rc != code or says not in err or len(err.strip().splitlines()) > (24 if not args else 2):
             wrong.append("shardc %s: exit %d: %s" % (" ".join(args), rc, err.strip() or out.strip()))
     check(not wrong, "\n".join(wrong))
     check(open(COPY).read() == open(PART).read() == open(MLP).read(), "a model is written over")
