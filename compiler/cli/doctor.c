@@ -1,42 +1,23 @@
 /* `shardc doctor`: what this machine has, what does not work without what it lacks, and the commands that mend it.
- * Relies on: doctor_*.c, which look; plan/json_writer.h, runtime/visible.h.
+ * Relies on: doctor_*.c, which look; plan/lines.h, plan/json_writer.h.
  * Relied on by: main.c. */
 #include "doctor.h"
 #include "../base/version.h"
 #include "../plan/json_writer.h"
+#include "../plan/lines.h"
 #include "cli.h"
-#include "visible.h"
 
 /* ── text ────────────────────────────────────────────────────────────────────────────────────────────────────────── */
-enum { COLUMNS = 80, FROM = 28 }; /* of a line: how many, and where values begin */
+enum { FROM = 28 }; /* the column at which values begin */
 static const char *const conditions[N_CONDITIONS] = {"ok", "check", "absent", "MISSING"};
 static const char *const keys[N_CONDITIONS] = {"ok", "check", "absent", "missing"};
 static const char *const group_keys[N_GROUPS] = {"machine", "cpu", "cuda"};
 static const char *const titles[N_GROUPS] = {"This machine", "Programs for the CPU", "Programs for GPUs"};
 
-/* Words from `column` on, those that do not fit on further lines, which begin at FROM. Lines of the text stay lines. */
-static void put_wrapped(FILE *f, int column, const char *text) {
-    while (*text) {
-        size_t n = strcspn(text, " \n");
-        if (column > FROM && column + (int)n + 1 > COLUMNS) column = fprintf(f, "\n%*s", FROM, "") - 1;
-        if (column > FROM) column += fprintf(f, " ");
-        sc_put_visible(f, text, n);
-        column += (int)n;
-        text += n;
-        if (*text == '\n') column = fprintf(f, "\n%*s", FROM, "") - 1;
-        text += *text != 0;
-    }
-    fputc('\n', f);
-}
-
-static void put_labelled(FILE *f, const char *label, const char *text) {
-    fprintf(f, "%*s%-*s", 10, "", FROM - 10, label);
-    put_wrapped(f, FROM, text);
-}
-
-static void put_verdict(FILE *f, const char *what, const char *why_not, const char *can) {
-    fprintf(f, "  %-*s", FROM - 2, what);
-    put_wrapped(f, FROM, why_not ? why_not : can);
+static void put(FILE *f, const char *label, const char *text) {
+    Lines l = lines_open(f, FROM, label);
+    lines_words(&l, text);
+    lines_close(&l);
 }
 
 static void print_text(FILE *f, const Doctor *d) {
@@ -46,16 +27,17 @@ static void print_text(FILE *f, const Doctor *d) {
         for (int i = 0; i < d->facts.n; i++) {
             const Fact *x = &d->facts.at[i];
             if ((int)x->group != g) continue;
-            fprintf(f, "  %-7s %-*s", conditions[x->condition], FROM - 10, x->name);
-            put_wrapped(f, FROM, x->value);
-            if (x->without) put_labelled(f, x->condition == DOUBTFUL ? "so" : "without it", x->without);
-            if (x->mend) put_labelled(f, "to mend", x->mend);
+            put(f, arena_printf(d->a, "  %-7s %s", conditions[x->condition], x->name), x->value);
+            if (x->without) put(f, x->condition == DOUBTFUL ? "          so" : "          without it", x->without);
+            if (x->mend) put(f, "          to mend", x->mend);
         }
     }
     fprintf(f, "\nSo\n");
-    put_verdict(f, "for the CPU", d->no_cpu_build, "programs can be built and run");
-    put_verdict(f, d->cuda ? arena_printf(d->a, "for %s", d->device->name) : "for GPUs", d->no_cuda_build,
-                d->gpus.n ? "programs can be built" : "programs can be built here, and run where a GPU is");
+    put(f, "  for the CPU", d->no_cpu_build ? d->no_cpu_build : "programs can be built and run");
+    put(f, d->cuda ? arena_printf(d->a, "  for %s", d->device->name) : "  for GPUs",
+        d->no_cuda_build ? d->no_cuda_build
+        : d->gpus.n      ? "programs can be built"
+                         : "programs can be built here, and run where a GPU is");
 }
 
 /* ── JSON ────────────────────────────────────────────────────────────────────────────────────────────────────────── */

@@ -99,6 +99,22 @@ def must(args, **kw):
     return out
 
 
+def entries(text):
+    """[(label, text)] of what `shardc predict` prints behind labels, each on one line however many it takes."""
+    found = []
+    for line in text.split("\n"):
+        if re.match(r"  \S", line):
+            found.append((line[2:11].strip(), line[11:].strip()))
+        elif line.startswith(" " * 11) and found:
+            found[-1] = (found[-1][0], found[-1][1] + " " + line.strip())
+    return found
+
+
+def entry(text, label):
+    """The first of that label; "" where there is none."""
+    return dict(reversed(entries(text))).get(label, "")
+
+
 # ── processors ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 CORES = {  # what OpenBLAS has kernels for: what a processor needs to run them, as /proc/cpuinfo has it
     "Nehalem": "sse4_2", "Haswell": "avx2 fma", "Zen": "avx2 fma", "SkylakeX": "avx512f avx512cd avx512bw avx512dq avx512vl",

@@ -11,7 +11,7 @@ import struct
 import subprocess
 import threading
 
-from harness import ROOT, SHARDC, build, check, command, events_of, must, read_log, scratch, shardc
+from harness import ROOT, SHARDC, build, check, command, entry, events_of, must, read_log, scratch, shardc
 
 MLP = os.path.join(ROOT, "models", "mlp.lua")
 FOLDER = scratch("cli")
@@ -306,19 +306,36 @@ def test_reasons_of_waits():
     return "%d waits" % sum(told.values())
 
 
+def test_predictions_fit_a_terminal():
+    """80 columns, but for a word or the command of a plan that is longer; the answer stands before all else. Names of any length break no table."""
+    deep = os.path.join(scratch("deep"), "deep.lua")
+    with open(MLP) as f, open(deep, "w") as out:
+        out.write(re.sub(r"\bup\b", "up_" + "of_a_very_long_name_" * 4, f.read()))
+    llama = os.path.join(ROOT, "models", "llama3.lua")
+    for args in ([MLP], [deep, "--world", "2"], [os.path.join(ROOT, "models", "moe.lua"), "--world", "4", "--device", "h200"], [llama, "--set", "size=8b", "--world", "16", "--device", "h200"],
+                 [llama, "--set", "size=8b", "--set", "batch=8", "--device", "rtx4090", "--tokens", "1e9", "--price", "2"]):
+        rc, text, err = command([SHARDC, "predict", *args])
+        lines = text.splitlines()
+        check(lines[0].startswith("fits ") and lines[1].startswith("  step     ") and (rc == 0 or "batch=8" in args), text + err)
+        for line in lines:
+            check(len(line) <= 80 or " " not in re.sub(r" \(\d+\)$", "", line[20:]).strip() or line.strip().startswith("shardc plan "), "%d columns: %s" % (len(line), line))
+            check(line == line.rstrip(), "spaces at the end: %r" % line)
+    check("up_of_a_very" in shardc("predict", deep), "the long name is not there")
+
+
 def test_nodes():
     """Predict says on how many nodes the ranks stand, and that a network between them takes longer than links."""
     def step_line(*args):
-        return next(line for line in shardc("predict", MLP, *args).splitlines() if line.startswith("  step "))
+        return entry(shardc("predict", MLP, *args), "step")
 
     def step(*args):
         plan = json.loads(shardc("predict", MLP, "--device", "h200", *args, "--format", "json"))
         return step_line("--device", "h200", *args), plan["prediction"]["step_us"]
     (one, fast), (eight, slow) = step("--world", "8"), step("--world", "8", "--nodes", "8")
-    check("nodes" not in one and " on 8 nodes of 1 " in eight and slow > fast, "%s\n%s" % (one, eight))
+    check("nodes" not in one and "· 8 nodes of 1" in eight and slow > fast, "%s\n%s" % (one, eight))
     for world, nodes in ((9, "3 nodes of 3"), (12, "2 nodes of 6"), (13, "13 nodes of 1"), (64, "8 nodes of 8")):
         line, _ = step("--world", str(world))
-        check(" on %s " % nodes in line, line)
+        check(line.endswith("· " + nodes), line)
     line = step_line("--world", "12", "--nodes", "1")
     check("nodes" not in line, "ranks of a CPU: " + line)
     text = open(os.path.join(ROOT, "compiler", "devices", "h200.lua")).read()
@@ -327,7 +344,7 @@ def test_nodes():
         mine = os.path.join(scratch("profile"), "mine.lua")
         open(mine, "w").write(text.replace("  ranks_per_node = 8,\n", states))
         one, two = (step_line("--device", mine, "--world", "13", *more) for more in ((), ("--nodes", "13")))
-        check("nodes" not in one and " on 13 nodes of 1 " in two, "any number of ranks a node: %s\n%s" % (one, two))
+        check("nodes" not in one and "· 13 nodes of 1" in two, "any number of ranks a node: %s\n%s" % (one, two))
 
 
 def test_models_from_other_editors():
@@ -415,7 +432,7 @@ def test_a_batch_is_counted_in_tokens_or_samples():
         rc, said, err = command([SHARDC, "predict", model, "--world", "2", "--tokens", "6e6", "--price", "100"])
         if unit == "tok/s":                                  # 100,000 steps of 60 tokens on two ranks
             hours = 1e5 * q["step_us"] * 1e-6 / 3600 * 2
-            found = re.search(r"6,000,000 tokens take 100,000 steps, .* days: ([\d,]+) rank-hours, ([\d,]+) at 100 an hour", said)
+            found = re.search(r"6,000,000 tokens take 100,000 steps, .* days: ([\d,]+) rank-hours, ([\d,]+) at 100 an hour", entry(said, "train"))
             check(found and abs(int(found[2].replace(",", "")) - 100 * hours) <= 1, said)
         else:
             check(rc == 1 and "this model's inputs are no tokens, so none are counted" in err, err)
