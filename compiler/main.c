@@ -46,7 +46,9 @@ static const Command commands[] = {
      1, 1, command_plan},
     {INSPECT, "inspect", "MODEL.lua|PLAN.json|BINARY",
      "Print the schedule, an event a line: id, stream, op, phase, module, what it reads and writes, what it waits for, "
-     "the line of Lua it comes from. --columns all adds addresses, times and why it waits."
+     "the line of Lua it comes from. --columns all adds addresses, times and why it waits. On a terminal the lines are "
+     "a "
+     "table; one of less than 120 columns leaves out what is read and written."
      " --format html makes a page of it: streams and memory over time, and who holds which bytes."
      "\vExample:\n  shardc inspect models/gpt2.lua --world 2 --program micro --module 'h.0.*'\n"
      "  shardc inspect models/gpt2.lua --world 2 --columns op,module,time\n"

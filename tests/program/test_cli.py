@@ -11,7 +11,7 @@ import struct
 import subprocess
 import threading
 
-from harness import ROOT, SHARDC, build, check, command, entry, events_of, must, read_log, scratch, shardc
+from harness import ROOT, SHARDC, build, check, command, entry, events_of, must, on_terminal, read_log, scratch, shardc
 
 MLP = os.path.join(ROOT, "models", "mlp.lua")
 FOLDER = scratch("cli")
@@ -321,6 +321,28 @@ def test_predictions_fit_a_terminal():
             check(len(line) <= 80 or " " not in re.sub(r" \(\d+\)$", "", line[20:]).strip() or line.strip().startswith("shardc plan "), "%d columns: %s" % (len(line), line))
             check(line == line.rstrip(), "spaces at the end: %r" % line)
     check("up_of_a_very" in shardc("predict", deep), "the long name is not there")
+
+
+def test_inspect_on_a_terminal():
+    """A table with a header: no wider than the terminal, whose cells go on below. A wide one says all that a line says. Training stands first, in pipes too."""
+    args = [SHARDC, "inspect", os.path.join(ROOT, "models", "gpt2.lua"), "--world", "2", "--set", "layers=2", "--set", "dim=64", "--set", "heads=2", "--set", "seq=32"]
+    piped = must(args)
+    order = lambda text: re.findall(r"(?m)^program (\w+): ", text)
+    check(order(piped)[0] == "micro" and sorted(order(piped)) == ["eval", "init", "micro", "sample", "start"], "programs in the order %s" % order(piped))
+    for columns in (80, 100, 130):
+        text = on_terminal(columns, args)
+        check(order(text) == order(piped), "programs in the order %s" % order(text))
+        check(all(len(line) <= columns and line == line.rstrip() for line in text.splitlines()), "wider than %d:\n%s" % (columns, max(text.splitlines(), key=len)))
+        head = re.search(r"^program micro: .*\n(?:.*\n)*?id +(.*)$", text, re.M)[1].split()
+        check(head == ["stream", "op", "phase", "module"] + ["reads", "writes"] * (columns >= 120) + ["waits", "source"], "the header is %s" % head)
+        check(("--columns default" in text) == (columns < 120), "what is left out is not said, or nothing is and it is")
+    wide = on_terminal(1000, args)
+    for line in piped.splitlines():
+        words = re.sub("  (r|w|wait) ", "  ", line).split()
+        found = re.match(r"(\S+) (compute|gather|reduce)  ", line)
+        check(not found or any(row.split() == words for row in wide.splitlines()), "no row says what this line does: " + line)
+    chosen = on_terminal(80, [*args, "--columns", "op,reads", "--program", "micro"])
+    check(re.search(r"^id +op +reads$", chosen, re.M) and "master:" not in chosen and "master" in chosen, chosen[:600])
 
 
 def test_nodes():
