@@ -383,7 +383,8 @@ def test_text_and_json():
 
 
 def test_several_runs_are_one_table():
-    """Options that differ are its first columns, in the log's order; what is the same stands above, and neither is left out."""
+    """Options that differ are its first columns, in the log's order; what is the same stands below, and neither is left out.
+    A table that would be wider than 100 columns has a column a run instead of a row a run."""
     folder = scratch("report")
     given = [dict(lr=1e-3, batch=16, seed=1, data="a.bin", clip=1), dict(lr=2e-3, batch=32, seed=1, data="b.bin", clip=1), dict(lr=1e-3, batch=16, seed=3, data="a.bin", clip=1, weights="w")]
     given = [dict(g, **{"option precision": p, "option layers": "4"}) for g, p in zip(given, ("fp32", "bf16", "bf16"))]
@@ -397,9 +398,9 @@ def test_several_runs_are_one_table():
         with open(path, "w") as f:
             f.writelines(json.dumps(line) + "\n" for line in log)
     text = shardc("report", *paths)
-    head, body = text.split("\n\n")[:2]
-    check(head.startswith("the same in all runs: model=net target=cpu ranks=2 clip=1 layers=4"), "the same are: " + head)
-    rows = [re.split(r"  +", line.strip()) for line in body.split("\n")]
+    body, same = text.split("\n\n")[:2]
+    check(same.startswith("the same in all runs: model=net target=cpu ranks=2 clip=1 layers=4"), "the same are: " + same)
+    rows = [list(row) for row in zip(*(re.split(r"  +", line.strip()) for line in body.split("\n")))]
     check(rows[0] == ["run", "lr", "batch", "seed", "data", "precision", "weights", "steps", "loss", "best", "val_loss", "best", "tok/s", "step", "predicted", "accuracy"], "columns are %s" % rows[0])
     for k, (row, log) in enumerate(zip(rows[1:], logs)):
         want, g = finals(log), given[k]
@@ -407,6 +408,12 @@ def test_several_runs_are_one_table():
         figures = ["%d%s" % (40 + 10 * k, ", 1 restart" if k == 1 else "")] + ["%.6g" % want[f] for f in ("loss_last", "loss_best", "val_loss_last", "val_loss_best")]
         check(row[7:12] == figures and row[12] == format(round(want["tok_s"]), ","), "run %d is %s, wanted %s" % (k, row, figures))
     check(len({len(line) for line in body.split("\n")}) == 1, "the columns do not stand below each other:\n" + body)
+    narrow = os.path.join(folder, "narrow.jsonl")
+    with open(narrow, "w") as f:
+        f.writelines(json.dumps(dict(line, **({"data": "c.bin"} if "model" in line else {}))) + "\n" for line in logs[0])
+    table = shardc("report", paths[0], narrow).split("\n\n")[0].split("\n")
+    check(table[0].split()[:2] == ["run", "data"] and [line.split()[:2] for line in table[1:]] == [["run0.jsonl", "a.bin"], ["narrow.jsonl", "c.bin"]], "a narrow table:\n" + "\n".join(table))
+    check(len({len(line) for line in table}) == 1 and len(table[0]) <= 100, "a narrow table:\n" + "\n".join(table))
     settings = [r["starts"][-1]["settings"] for r in json.loads(shardc("report", *paths, "--format", "json"))["runs"]]
     check([{x["name"]: x["value"] for x in s} for s in settings] == [{k.removeprefix("option "): v if isinstance(v, str) else "%g" % v for k, v in g.items()} for g in given], "JSON says %s" % settings)
     page = os.path.join(folder, "runs.html")
