@@ -211,7 +211,73 @@ def smoothing(b, log):
     for got, v in zip(shown, values):
         total, weight = by * total + (1 - by) * v, by * weight + 1 - by
         check(near(got, total / weight), "smoothed: %s, wanted %s" % (got, total / weight))
+    charts = b.run("report.charts.map(c => [c.figure.title, report.data.runs.some(r => { const k = c.curve(r); return k && new Set(k.raw).size > 1 && k.y.some((y, i) => y !== k.raw[i]); })])")
+    constant = ("targets of a validation",)
+    check(all(is_smooth or title in constant for title, is_smooth in charts), "these are not smoothed: %s" % [t for t, s in charts if not s])
+    b.run("report.toggle(report.data.runs[1]); report.charts.find(c => c.figure.key === 'lr').curve(report.data.runs[0]).y.forEach((v, i, y) => { y[i] = .001 + 2e-19 * (i % 2); })")
+    check(b.run("(() => { const c = report.charts.find(c => c.figure.key === 'lr'); c.draw(); return c.y1 - c.y0; })()") > 1e-6, "what rounding leaves of a constant is an axis")
+    b.run("report.toggle(report.data.runs[1])")
     b.run("report.setSmooth(0)")
+
+
+def difference(b, logs):
+    """Curves minus the first run's: at a step of both, the difference of their values; along a line between its steps; nothing outside of them."""
+    b.run("report.setAxis('step'); const chosen = document.querySelector('#against'); chosen.value = '0'; chosen.dispatchEvent(new Event('change'))")
+    for index, key in ((0, "loss"), (0, "grad_norm"), (1, "loss")):
+        of, base = dict(rows(logs[index], key)), dict(rows(logs[0], key))
+        x, y = b.run("(() => { const c = report.charts.find(c => c.figure.key === '%s').curve(report.data.runs[%d]); return [c.x, c.y]; })()" % (key, index))
+        check(len(x) == len(of) and all(near(got + 1, of[step] - base[step] + 1) for step, got in zip(x, y)), "%s of run %d: %s" % (key, index, y[:5]))
+    x, y = b.run("(() => { const c = report.charts.find(c => c.figure.key === 'val_loss').curve(report.data.runs[1]); return [c.x, c.y]; })()")
+    of, base = dict(rows(logs[1], "val_loss")), dict(rows(logs[0], "val_loss"))
+    for step, got in zip(x, y):
+        low, high = max((s for s in base if s <= step), default=None), min((s for s in base if s >= step), default=None)
+        want = None if low is None or high is None else of[step] - (base[low] if low == high else base[low] + (base[high] - base[low]) * (step - low) / (high - low))
+        check((got is None) == (want is None) and (got is None or near(got + 1, want + 1)), "at step %d: %s, wanted %s" % (step, got, want))
+    b.run("report.setCursor(70)")
+    b.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    said = b.run("document.querySelector('#at td[data-figure=\"loss\"][data-run=\"1\"]').textContent")
+    less = dict(rows(logs[1], "loss"))[70] - dict(rows(logs[0], "loss"))[70]
+    check(said.endswith(" (%s%s)" % ("\u2212" if less < 0 else "+", b.run("numberText(%.17g)" % abs(less)))), "the cursor says " + said)
+    check(b.run("report.charts[0].heading.textContent") == "loss, minus a.jsonl", "the chart is called " + b.run("report.charts[0].heading.textContent"))
+    best = [min(v for _, v in rows(log, "loss")) for log in logs]
+    said = b.run("document.querySelector('#totals td[data-key=\"loss_best\"][data-run=\"1\"]').textContent")
+    share = 100 * (best[1] / best[0] - 1)
+    check(said.endswith("(%s%.*f %%)" % ("\u2212" if share < 0 else "+", 2 if abs(share) < 10 else 1, abs(share))), "the table says " + said)
+    b.run("report.setAgainst(null)")
+    check(b.run("report.charts[0].curve(report.data.runs[0]).raw[0]") == rows(logs[0], "loss")[0][1], "the curves do not come back")
+
+
+def test_outliers():
+    """What lies further from the middle 96 of 100 than these are wide is left out of the axis, and a mark says how many points and how far; a button
+    brings it back. Few values, and those without outliers, are shown whole."""
+    folder = scratch("report")
+    path, page = os.path.join(folder, "spikes.jsonl"), os.path.join(folder, "spikes.html")
+    log = made(path, 400)
+    spikes = {50: 900.0, 200: 1234.5, 300: -77.0}
+    for line in log:
+        if line.get("step") in spikes and "grad_norm" in line:
+            line["grad_norm"] = spikes[line["step"]]
+    with open(path, "w") as f:
+        f.writelines(json.dumps(line) + "\n" for line in log)
+    shardc("report", path, "-o", page)
+    axis = "(() => { const c = report.charts.find(c => c.figure.key === '%s'); c.draw(); return [c.y0, c.y1, c.outside]; })()"
+    values = sorted(v for _, v in rows(log, "grad_norm"))
+    low, high = values[int((len(values) - 1) * .02)], values[math.ceil((len(values) - 1) * .98)]
+    with Browser() as b:
+        b.open(page)
+        y0, y1, outside = b.run(axis % "grad_norm")
+        room = .06 * (3 * (high - low))
+        check(near(y0, low - (high - low) - room) and near(y1, high + (high - low) + room), "the axis is %g to %g, of values mostly from %g to %g" % (y0, y1, low, high))
+        check(outside == "2 above, up to 1,234.5; 1 below, down to \u221277" or outside == "2 above, up to 1,234.5; 1 below, down to -77", "the mark says " + outside)
+        for key in ("tok_s", "lr"):
+            check(b.run(axis % key)[2] == "", "%s is clipped: %s" % (key, b.run(axis % key)))
+        b.click_on("#clip")
+        y0, y1, outside = b.run(axis % "grad_norm")
+        check(y0 < -77 and y1 > 1234.5 and outside == "" and b.run("document.querySelector('#clip').getAttribute('aria-pressed')") == "false", "not clipped: %g to %g, %s" % (y0, y1, outside))
+        b.press("c")
+        b.run("report.view(1, 20)")
+        check(b.run("report.state.clip") and b.run(axis % "grad_norm")[2] == "", "twenty values have outliers")
+        quiet(b, page)
 
 
 def by_hand(b, log):
@@ -278,6 +344,7 @@ def test_page():
         compared = sum(cursors(b, logs, axis) for axis in ("step", "time", "position"))
         drawn(b)
         smoothing(b, logs[0])
+        difference(b, logs)
         by_hand(b, logs[0])
         texts = accessible(b, "report.setCursor((report.state.x0 + report.state.x1) / 2)")
         b.ask("Emulation.setEmulatedMedia", media="print")
