@@ -95,7 +95,8 @@ static const Command commands[] = {
     {RUNS, "report", "LOG.jsonl...",
      "Show runs over each other, from the logs that programs write with --log: loss, validation, learning rate, speed, "
      "predicted and actual time of a step, restarts, and all that the model logs. With -o, as a page for a browser."
-     "\vExample:\n  shardc report run.jsonl\n  shardc report a.jsonl b.jsonl -o runs.html\n\n"
+     "\vExample:\n  shardc report run.jsonl\n  shardc report a.jsonl b.jsonl -o runs.html\n"
+     "  shardc report a.jsonl --traced build/gpt2/gpt2=trace.json -o run.html\n\n"
      "A program writes the same page while it runs: --log run.jsonl --report run.html.",
      1, INT32_MAX, command_report},
     {IMPORT, "import", "DIR [-o MODEL.lua]",

@@ -18,6 +18,7 @@ struct Options {
     const char *program, *module, *stream;  /* inspect's filters */
     const char *columns;                    /* inspect: what a line says */
     const char *actual;                     /* inspect: traces of a run */
+    Strings traced;                         /* report: PROGRAM=TRACES */
     const char *at, *by;                    /* predict: when, and a table of whom */
     double tokens, price;                   /* predict: to train on, and of a device's hour; 0: not given */
     const char *table, *tasks, *from_trace; /* calibrate: files */

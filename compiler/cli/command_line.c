@@ -302,6 +302,11 @@ static const Option options[] = {
      "With "
      "--program NAME of that program",
      .take = take_text, TO(actual)},
+    {RUNS, 0, "traced", "PROGRAM=FILES", 4,
+     "Add what the ops of a step took beside what was predicted: PROGRAM is the binary that ran or its plan.json, "
+     "FILES "
+     "what it wrote by --trace, with commas between them; may be repeated",
+     .take = take_another, TO(traced)},
     {VERIFY, 0, "max-step-ms", "MS", 4, "Exit 1 where a training program takes longer, and name what holds it up",
      .take = take_ms, TO(most_step_ms)},
     {VERIFY, 0, "max-forward-ms", "MS", 4, "Exit 1 where its forward takes longer, and name what holds it up",

@@ -333,6 +333,7 @@ function start() {
   head();
   build();
   memoryPanel();
+  opsPanel();
   totals();
   keys({ ",": () => step(-1), ".": () => step(1), l: () => setLog(!state.log), c: () => setClip(!state.clip), x: () => setAxis(axes[(axes.indexOf(state.axis) + 1) % 3]),
     Escape: () => { setCursor(null); sheet(false); } });

@@ -634,6 +634,35 @@ def runs_in(page):
     return json.loads(re.search(r'<script id="runs" type="application/json">(.*?)</script>', text, re.S)[1])
 
 
+def test_ops_of_traced_runs():
+    """--traced: the page's tables of ops, and the text, say what `inspect --actual` says; each program has a table."""
+    folder, given = scratch("report"), []
+    log, page = os.path.join(folder, "log.jsonl"), os.path.join(folder, "ops.html")
+    for world in (1, 2):
+        binary, trace = build("mlp.lua", world=world), os.path.join(folder, "trace%d.json" % world)
+        must([binary, "--data", corpus(), "--steps", "4", "--quiet", "--log", log if world == 2 else os.path.join(folder, "other.jsonl"), "--trace", trace])
+        given.append((binary, trace))
+    args = [x for binary, trace in given for x in ("--traced", binary + "=" + trace)]
+    text = shardc("report", log, *args)
+    check(text == shardc("report", log) + "".join("\n" + shardc("inspect", binary, "--actual", trace) for binary, trace in given), "the text is not that of inspect --actual:\n" + text)
+    shardc("report", log, *args, "-o", page)
+    with Browser() as b:
+        b.open(page)
+        tables = b.run("[...document.querySelectorAll('#ops table')].map(t => [...t.querySelectorAll('tbody tr')].map(r => [r.querySelector('th').textContent, ...[...r.querySelectorAll('td')].map(d => [d.dataset.op, Number(d.dataset.value)])]))")
+        check(len(tables) == 2 and not b.run("document.querySelector('#ops-section').hidden"), "%d tables" % len(tables))
+        for (binary, trace), table in zip(given, tables):
+            want = json.loads(shardc("inspect", binary, "--actual", trace, "--format", "json"))
+            check([r[0] for r in table] == [r["name"] for r in want["by_op"]], "ops: %s" % table)
+            for got, row in zip(table, want["by_op"]):
+                is_ = dict(got[1:])
+                check(near(is_["predicted_us"], row["predicted_us"]) and near(is_["actual_us"], row["actual_us"]) and near(is_["ratio"], row["actual_us"] / row["predicted_us"]) and is_["events"] == row["events"]
+                      and abs(is_["error"] - row["error_us"] / want["error_us"]) < 1e-8, "%s, wanted %s" % (is_, row))
+        check(b.run("document.documentElement.scrollWidth <= innerWidth"), "the page is wider than the window")
+        quiet(b, page)
+    shardc("report", log, "-o", page)
+    check(runs_in(page)["traces"] == [], "ops without --traced")
+
+
 def test_program():
     """A run of two parts and a validation: the page that it leaves, in the browser; its metric's name would end the block of data."""
     folder = scratch("report")
