@@ -30,7 +30,9 @@ COMPILER_SRC := $(filter-out compiler/main.c,$(wildcard compiler/*.c compiler/*/
 SHARED_SRC     := $(wildcard runtime/page/*.c runtime/text/*.c)
 HOST_SRC     := $(wildcard runtime/host/*.c) $(SHARED_SRC)
 CPU_SRC      := $(wildcard runtime/common/*.c runtime/cpu/*.c)
-COMPILER_OBJ := $(COMPILER_SRC:%.c=$(B)/%.o) $(SHARED_SRC:%.c=$(B)/%.o)
+# How programs find CUDA's libraries, which needs no CUDA: `shardc doctor` asks the same code.
+FINDS_CUDA   := $(patsubst %,$(B)/runtime/cuda/%.o,library library_set forward)
+COMPILER_OBJ := $(COMPILER_SRC:%.c=$(B)/%.o) $(SHARED_SRC:%.c=$(B)/%.o) $(FINDS_CUDA)
 HOST_OBJ     := $(HOST_SRC:%.c=$(B)/%.o)
 CPU_OBJ      := $(CPU_SRC:%.c=$(B)/%.o)
 EMBEDDED     := $(wildcard compiler/lua/*.lua compiler/lua/*/*.lua compiler/devices/*.lua)
@@ -141,7 +143,7 @@ libs-%:
 U := $(B)/tests/unit
 UNITS := $(B)/unit_compiler $(B)/unit_kernels $(B)/unit_runtime $(B)/unit_host
 COMPILER_TESTS := $(patsubst %,$(U)/%.o,$(filter $(notdir $(basename $(wildcard tests/unit/*.c))),\
-	test_frontend test_ir test_attention test_check test_lower test_epilogue_fusion test_qkv_fusion test_quantize test_quantize_blocks test_quantize_experts test_uses test_schedule test_pack test_placement test_device test_shard test_edit test_policy test_verify test_plan_json test_limits test_actual test_planner small_plan))
+	test_frontend test_ir test_attention test_check test_lower test_epilogue_fusion test_qkv_fusion test_quantize test_quantize_blocks test_quantize_experts test_uses test_schedule test_pack test_placement test_device test_shard test_edit test_policy test_verify test_plan_json test_limits test_actual test_planner test_lines small_plan))
 $(B)/unit_compiler: $(COMPILER_TESTS) $(B)/libshardc.a
 	$(LINK) -lcriterion $(LIBS) -o $@
 $(B)/unit_kernels: $(patsubst %.c,$(B)/%.o,$(wildcard tests/unit/test_kernels*.c)) $(filter $(B)/runtime/cpu/k_% $(B)/runtime/cpu/blas_memory.o,$(CPU_OBJ))

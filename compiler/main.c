@@ -46,7 +46,9 @@ static const Command commands[] = {
      1, 1, command_plan},
     {INSPECT, "inspect", "MODEL.lua|PLAN.json|BINARY",
      "Print the schedule, an event a line: id, stream, op, phase, module, what it reads and writes, what it waits for, "
-     "the line of Lua it comes from. --columns all adds addresses, times and why it waits."
+     "the line of Lua it comes from. --columns all adds addresses, times and why it waits. On a terminal the lines are "
+     "a "
+     "table; one of less than 120 columns leaves out what is read and written."
      " --format html makes a page of it: streams and memory over time, and who holds which bytes."
      "\vExample:\n  shardc inspect models/gpt2.lua --world 2 --program micro --module 'h.0.*'\n"
      "  shardc inspect models/gpt2.lua --world 2 --columns op,module,time\n"
@@ -93,7 +95,8 @@ static const Command commands[] = {
     {RUNS, "report", "LOG.jsonl...",
      "Show runs over each other, from the logs that programs write with --log: loss, validation, learning rate, speed, "
      "predicted and actual time of a step, restarts, and all that the model logs. With -o, as a page for a browser."
-     "\vExample:\n  shardc report run.jsonl\n  shardc report a.jsonl b.jsonl -o runs.html\n\n"
+     "\vExample:\n  shardc report run.jsonl\n  shardc report a.jsonl b.jsonl -o runs.html\n"
+     "  shardc report a.jsonl --traced build/gpt2/gpt2=trace.json -o run.html\n\n"
      "A program writes the same page while it runs: --log run.jsonl --report run.html.",
      1, INT32_MAX, command_report},
     {IMPORT, "import", "DIR [-o MODEL.lua]",
@@ -132,6 +135,17 @@ static const Command commands[] = {
      "\vExample:\n  shardc pack buffers.csv --capacity 1048576 -o packed.csv\n"
      "  shardc pack models/gpt2.lua --world 8 --device h200 -o gpt2.csv",
      1, 1, command_pack},
+    {DOCTOR, "doctor", "",
+     "Say what this machine has: processor, memory, limits, C compiler, libraries, shardc's runtime, GPUs and the "
+     "profile "
+     "of each, the CUDA toolkit. Of what is missing: what does not work without it, and the command that mends it. "
+     "Exit "
+     "1 where no program for the CPU can be built, or none for --device."
+     "\vExample:\n  shardc doctor\n  shardc doctor --device h200\n  shardc doctor --format json\n\n"
+     "absent is what was not asked for, MISSING what was: programs for the CPU, and for --device. Nothing is installed "
+     "or "
+     "changed. Programs are not run on a GPU.",
+     0, 0, command_doctor},
     {SHELL, "completions", "bash|zsh|fish",
      "Print completions for a shell."
      "\vExample:\n  source <(shardc completions bash)\n  shardc completions fish > "
@@ -179,6 +193,7 @@ static void usage(FILE *f) {
           "  shardc data FILE... -o OUT  make tokens of files\n"
           "  shardc calibrate            measure this machine's GPUs for predict\n"
           "  shardc pack FILE.csv        offsets for buffers whose lives are known\n"
+          "  shardc doctor               what this machine has, and what it lacks\n"
           "  shardc completions SHELL    completions for bash, zsh or fish\n"
           "  shardc man                  this manual, for `man -l -`\n\n"
           "INPUT: a model, plan.json or built binary. `shardc COMMAND -h` explains each.\n"

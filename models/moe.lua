@@ -16,8 +16,8 @@ local o = nn.options {
   batch = 8, seq = 128, accumulate = 1, lr = 3e-4, clip = 1.0, moments = nn.choice("fp32", "bf16", "int8"),
   precision = nn.choice("fp32", "bf16", "fp16"), recompute = nn.choice("none", "experts", "full"),
   gradients = nn.choice("fp32", "bf16"),                    -- what they are made in; sums are in fp32
-  matmul = nn.choice("plain", "fp8"), matmul_wide = 0,     -- fp8: linears and experts of blocks, but of so many at either end
-  experts_matmul = nn.choice("fp8", "plain"),              -- plain: not experts, as with recipe = block
+  matmul = nn.choice("plain", "fp8"), matmul_wide = 0,     -- fp8: linears of blocks, but of so many at either end
+  experts_matmul = nn.choice("plain", "fp8"),              -- of routed experts
   recipe = nn.choice("tensor", "delayed", "block"),        -- of fp8: scales of tensors, by steps before, of blocks
 }
 
@@ -80,8 +80,8 @@ end
 
 local policy = { mesh = nn.mesh { expert = o.expert }, mp_policy = { param_dtype = o.precision, grad_dtype = o.gradients, reduce_dtype = "fp32", recipe = o.recipe } }
 for i, block in ipairs(model.layers) do
-  policy.mp_policy.matmul_dtype = i > o.matmul_wide and i <= o.layers - o.matmul_wide and o.matmul or nil
-  policy.mp_policy.matmul_expert_dtype = o.experts_matmul == "plain" and "plain" or nil
+  local narrow = i > o.matmul_wide and i <= o.layers - o.matmul_wide
+  policy.mp_policy.matmul_dtype, policy.mp_policy.matmul_expert_dtype = narrow and o.matmul or nil, narrow and o.experts_matmul or nil
   if o.recompute == "full" then nn.checkpoint_wrapper(block) end
   for _, experts in ipairs(o.pieces > 1 and block.mlp.experts or { block.mlp.experts }) do
     if o.recompute == "experts" then nn.checkpoint_wrapper(experts) end

@@ -32,19 +32,28 @@ static const char *how_to_make(Arena *a, const char *root, const char *below, co
                         *target ? " " : "", target, path_real(a, root));
 }
 
-const char *places_library(Arena *a, const char *file, const char *target) {
+const char *places_library_folder(Arena *a, const char *file) {
     static const char *const beside[] = {"", "../lib/shardc"}, *const at_home[] = {"build", "lib/shardc"};
-    const char *here = program_folder(a), *home = getenv("SHARDC_HOME"), *holds;
-    const char *found = first_below(a, here, beside, 2, file);
-    if (!found) found = first_below(a, home, at_home, 2, file);
+    const char *found = first_below(a, program_folder(a), beside, 2, file);
+    return found ? found : first_below(a, getenv("SHARDC_HOME"), at_home, 2, file);
+}
+
+const char *places_library_made(Arena *a, const char *target, const char **holds) {
+    const char *here = program_folder(a), *home = getenv("SHARDC_HOME");
+    const char *how = home && *home ? how_to_make(a, home, "build", target, holds) : NULL;
+    return how ? how : how_to_make(a, path_join(a, here, "..", ""), basename(here), target, holds);
+}
+
+const char *places_library(Arena *a, const char *file, const char *target) {
+    const char *found = places_library_folder(a, file), *home = getenv("SHARDC_HOME"), *holds;
     if (found) return found;
-    const char *how = home && *home ? how_to_make(a, home, "build", target, &holds) : NULL;
-    if (!how) how = how_to_make(a, path_join(a, here, "..", ""), basename(here), target, &holds);
+    const char *how = places_library_made(a, target, &holds);
     if (how) fail(NOWHERE, "%s is not in %s; run %s", file, holds, how);
     fail(NOWHERE,
          "%s is not in %s%s; neither is a checkout of shardc or a prefix that it was installed to: run `make%s%s` in a "
          "checkout and set SHARDC_HOME to its folder",
-         file, here, home && *home ? arena_printf(a, ", nor below %s (SHARDC_HOME)", home) : " nor below SHARDC_HOME",
+         file, program_folder(a),
+         home && *home ? arena_printf(a, ", nor below %s (SHARDC_HOME)", home) : " nor below SHARDC_HOME",
          *target ? " " : "", target);
 }
 

@@ -18,6 +18,7 @@ struct Options {
     const char *program, *module, *stream;  /* inspect's filters */
     const char *columns;                    /* inspect: what a line says */
     const char *actual;                     /* inspect: traces of a run */
+    Strings traced;                         /* report: PROGRAM=TRACES */
     const char *at, *by;                    /* predict: when, and a table of whom */
     double tokens, price;                   /* predict: to train on, and of a device's hour; 0: not given */
     const char *table, *tasks, *from_trace; /* calibrate: files */
@@ -63,6 +64,7 @@ void cli_data_chat(Arena *a, const Options *o); /* of --chat and --pairs; the in
 int command_import(Arena *a, const Options *o);
 int command_calibrate(Arena *a, const Options *o);
 int command_pack(Arena *a, const Options *o);
+int command_doctor(Arena *a, const Options *o);
 
 /* From a model (runs the whole pipeline), a plan.json or a built binary. */
 Plan *cli_plan(Arena *a, const Options *o, const char *input);

@@ -170,6 +170,11 @@ static const Option options[] = {
      "Device to plan for, and its target: cpu (unless given), h200, h100, a100, b200, l40s, rtx4090, or a profile's "
      ".lua file",
      .take = take_text, TO(device)},
+    {DOCTOR, 0, "device", "NAME", 1,
+     "Exit 1 where programs for this device cannot be built here, and say what is missing: cpu, h200, h100, a100, "
+     "b200, "
+     "l40s, rtx4090, or a profile's .lua file",
+     .take = take_text, TO(device)},
     {COMPILE, 0, "set", "KEY=VALUE", 1, "Value of one of the model's nn.options; may be repeated", .take = take_set,
      TO(set)},
     {COMPILE, 0, "policy", "FILE", 1,
@@ -197,8 +202,8 @@ static const Option options[] = {
     {DIFF, 0, "format", "text|json|html", 3,
      "How to print; text unless given. html: a page for a browser, both plans over each other, in one file",
      .take = take_word, TO(format), WORDS("text", "json", "html")},
-    {VERIFY | PLAN, 0, "format", "text|json", 3, "How to print; text unless given", .take = take_word, TO(format),
-     WORDS("text", "json")},
+    {VERIFY | PLAN | DOCTOR, 0, "format", "text|json", 3, "How to print; text unless given", .take = take_word,
+     TO(format), WORDS("text", "json")},
     {PREDICT, 0, "format", "text|json|csv", 3, "How to print; text unless given; csv is for --sweep, --max and --best",
      .take = take_word, TO(format), WORDS("text", "json", "csv")},
     {INSPECT, 0, "format", "text|json|html|trace", 3,
@@ -208,7 +213,7 @@ static const Option options[] = {
     {RUNS, 0, "format", "text|json|html", 3,
      "How to print: html, a page for a browser in one file, unless given with -o; else text", .take = take_word,
      TO(format), WORDS("text", "json", "html")},
-    {REPORT | DIFF | EXPLAIN | RUNS, 'o', "output", "FILE", 3,
+    {REPORT | DIFF | EXPLAIN | RUNS | DOCTOR, 'o', "output", "FILE", 3,
      "Write to FILE, replacing it; refused if the command reads FILE", .take = take_text, TO(out)},
     {PLAN, 'o', "output", "FILE", 3, "Write the policy file, replacing it; refused if the command reads FILE",
      .take = take_text, TO(out)},
@@ -297,6 +302,11 @@ static const Option options[] = {
      "With "
      "--program NAME of that program",
      .take = take_text, TO(actual)},
+    {RUNS, 0, "traced", "PROGRAM=FILES", 4,
+     "Add what the ops of a step took beside what was predicted: PROGRAM is the binary that ran or its plan.json, "
+     "FILES "
+     "what it wrote by --trace, with commas between them; may be repeated",
+     .take = take_another, TO(traced)},
     {VERIFY, 0, "max-step-ms", "MS", 4, "Exit 1 where a training program takes longer, and name what holds it up",
      .take = take_ms, TO(most_step_ms)},
     {VERIFY, 0, "max-forward-ms", "MS", 4, "Exit 1 where its forward takes longer, and name what holds it up",
@@ -380,6 +390,8 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
             return 0;
         }
     if (key != ARGP_KEY_ARG) return ARGP_ERR_UNKNOWN;
+    if (!after_dashes && !p->command->most)
+        fail_usage("%s: `shardc %s` takes no input; leave it out", arg, p->command->name);
     if (!after_dashes && p->o.inputs.n == p->command->most && strchr(arg, '='))
         fail_usage("%s: one input is enough, %s was given already; an option of the model is set by --set %s", arg,
                    p->o.inputs.at[0], arg);

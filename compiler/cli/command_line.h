@@ -22,8 +22,9 @@ enum {
     SHELL = 1 << 12,
     MAN = 1 << 13,
     IMPORT = 1 << 14,
+    DOCTOR = 1 << 15,
     ALL = (1 << 12) - 1, /* that compile, read or write something */
-    EVERY = (1 << 15) - 1,
+    EVERY = (1 << 16) - 1,
     COMPILE = ALL & ~(DATA | RUNS),
     REPORT = PREDICT | INSPECT | VERIFY
 };

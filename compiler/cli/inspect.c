@@ -8,7 +8,10 @@
 #include "../report/report.h"
 #include "cli.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
+
+enum { LEAST = 80, WIDE = 120 }; /* columns of a terminal: what a table is made for, what has room for accesses */
 
 static void check_stream(Arena *a, const char *name) {
     Str known = {.arena = a};
@@ -61,6 +64,21 @@ static void check_options(const Options *o) {
         fail_usage("--format html writes a page for a browser: write it to a file, -o plan.html");
 }
 
+/* Columns of the terminal that text goes to; 0: it goes to none. */
+static int terminal_of(const Options *o) {
+    struct winsize w = {0};
+    if (o->out || !isatty(STDOUT_FILENO)) return 0;
+    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) || w.ws_col < LEAST ? LEAST : w.ws_col;
+}
+
+/* What a narrow terminal has no room for is left out unless it is asked for. */
+static void for_terminal(const Options *o, ReportOptions *r) {
+    r->terminal = terminal_of(o);
+    if (!r->terminal || r->terminal >= WIDE || o->columns) return;
+    r->columns &= ~(1u << COL_READS | 1u << COL_WRITES);
+    r->hides = "What events read and write: --columns default, or a terminal of 120 columns";
+}
+
 int command_inspect(Arena *a, const Options *o) {
     check_options(o);
     unsigned columns = columns_of(a, o->columns ? o->columns : "default");
@@ -70,6 +88,7 @@ int command_inspect(Arena *a, const Options *o) {
     const Actual *actual = o->actual ? actual_read(p, o->actual, o->program) : NULL;
     OutFile f = cli_output(a, o);
     ReportOptions r = {.program = o->program, .module = o->module, .stream = o->stream, .columns = columns};
+    for_terminal(o, &r);
     if (o->format && !strcmp(o->format, "html"))
         page_write(f.f, p, actual, emit_statements(p));
     else if (actual && cli_as_json(o))

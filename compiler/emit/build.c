@@ -1,7 +1,7 @@
 /* Compiles and links an emitted build with the runtime of its target. Kernels are compiled again only when something
  * that their object depends on has changed; nothing is left half-written.
  * Relies on: emit.h, text.h; a C compiler ($CC or gcc); the runtime's headers and library beside shardc or in
- * $SHARDC_HOME. Relied on by: cli/build.c. */
+ * $SHARDC_HOME. Relied on by: cli/. */
 #include "../base/diagnostics.h"
 #include "../base/places.h"
 #include "../base/version.h"
@@ -393,6 +393,29 @@ static const char *const cpu_libraries[] = {BLAS_FOLDER,
                                             NOT_SMALL("COOPERLAKE"),
                                             NOT_SMALL("SAPPHIRERAPIDS"),
                                             NULL};
+static const char *const host_libraries[] = {"-l:libjansson.a", "-l:libz.a", "-lm", "-lpthread", "-ldl", NULL};
+
+static const char *c_compiler_name(void) {
+    const char *cc = getenv("CC");
+    return cc && cc[strspn(cc, " \t")] ? cc : "gcc";
+}
+
+const char *const *emit_c_compiler(Arena *a) {
+    Build b = {.a = a, .cc = c_compiler_name()};
+    Args args = c_compiler(&b);
+    push(&args, a, NULL);
+    return args.at;
+}
+
+const char *const *emit_linked(Arena *a) {
+    Build b = {.a = a};
+    Args args = {0};
+    for (const char *const *word = cpu_libraries; *word; word++)
+        if (strncmp(*word, "-Wl,", 4)) push(&args, a, *word);
+    add(&b, &args, host_libraries);
+    push(&args, a, NULL);
+    return args.at;
+}
 
 static void link_binary(Build *b) {
     const char *path = path_join(b->a, b->dir, b->name, ""),
@@ -412,8 +435,8 @@ static void link_binary(Build *b) {
         add(b, &args, (const char *const[]){"-L", c->runtime, "-l:libcudart_static.a", "-lrt", "-s", NULL});
     else
         add(b, &args, cpu_libraries);
-    add(b, &args,
-        (const char *const[]){"-l:libjansson.a", "-l:libz.a", "-lm", "-lpthread", "-ldl", "-o", basename(fresh), NULL});
+    add(b, &args, host_libraries);
+    add(b, &args, (const char *const[]){"-o", basename(fresh), NULL});
     temp_register(fresh);
     Job j = start(b, &args, "link");
     finish(b, &j, 1);
@@ -438,12 +461,7 @@ void emit_keep(const Plan *p, const char *dir, const char *name, const char *var
 
 /* What the build takes, and where it is; fails where something is missing. */
 static Build look_around(const Plan *p, const char *variant) {
-    const char *cc = getenv("CC");
-    Build b = {.a = p->arena,
-               .g = p->graph,
-               .plan = p,
-               .variant = variant ? variant : "",
-               .cc = cc && cc[strspn(cc, " \t")] ? cc : "gcc"};
+    Build b = {.a = p->arena, .g = p->graph, .plan = p, .variant = variant ? variant : "", .cc = c_compiler_name()};
     const char *program = c_compiler(&b).at[0];
     bool path = strchr(program, '/') != NULL;
     if (path ? access(program, X_OK) : !places_on_path(b.a, program)) cannot_run(program, path ? errno : ENOENT);

@@ -61,6 +61,10 @@ static bool open_library(void) {
     return true;
 }
 
+bool extension_reads_c(void) {
+    return open_library();
+}
+
 /* ── words of a line ─────────────────────────────────────────────────────────────────────────────────────────────── */
 static void word(FILE *f, const char *s) {
     fputc('\t', f);

@@ -25,5 +25,6 @@ typedef struct {
     bool cuda;
 } ClangInput;
 void extension_clang(FILE *out, const ClangInput *in);
+bool extension_reads_c(void); /* libclang is there; it stays loaded */
 
 #endif

@@ -161,12 +161,12 @@ static void read_dtypes(lua_State *L, int t, const char *what, UnitOptions *o) {
             "that steps before have left, and \"block\", one for each 128 elements along what is summed over",
             recipe);
     bool blocks = p->recipe == RECIPE_BLOCK;
-    const char *expert = field_string(L, m, "mp_policy", "matmul_expert_dtype", p->matmul && !blocks ? "fp8" : "plain");
+    const char *expert = field_string(L, m, "mp_policy", "matmul_expert_dtype", "plain");
     p->matmul_expert = !strcmp(expert, "fp8") ? MATMUL_FP8 : MATMUL_PLAIN;
     if (!p->matmul_expert && strcmp(expert, "plain"))
         field_fail(L, "matmul_expert_dtype",
-                   "mp_policy: matmul_expert_dtype = \"%s\"; there are \"fp8\", in which routed experts multiply where "
-                   "matmul_dtype is \"fp8\", and \"plain\", with which they multiply in param_dtype",
+                   "mp_policy: matmul_expert_dtype = \"%s\"; there are \"fp8\", in which routed experts multiply then, "
+                   "and \"plain\", with which they multiply in param_dtype",
                    expert);
     if (p->matmul_expert && blocks)
         contradiction(

@@ -1,6 +1,6 @@
 /* A run beside its plan: what a program's --trace says, joined to the plan's events by program and id.
  * Relies on: device.h.
- * Relied on by: actual_print.c, page.c, profile.c, cli/inspect.c, cli/calibrate.c. */
+ * Relied on by: actual_print.c, page.c, profile.c, cli/inspect.c, cli/report.c, cli/calibrate.c. */
 #ifndef SHARDC_ACTUAL_H
 #define SHARDC_ACTUAL_H
 

@@ -1,6 +1,6 @@
 /* A run beside its plan as text and as JSON: what a step took and was predicted to take, which ops and events differ
  * most, and which rank the others wait for. Relies on: actual.h, report.h (an event's line), figures.h.
- * Relied on by: cli/inspect.c. */
+ * Relied on by: cli/inspect.c, cli/report.c. */
 #include "../plan/figures.h"
 #include "../plan/json_writer.h"
 #include "actual.h"

@@ -10,7 +10,12 @@
 
 typedef enum { AS_BYTES, AS_TIME, AS_COUNT, AS_SHARE } Measure;
 
-enum { MOST_SUMS = 4, MOST_EVENTS = 6, MOST_STORAGES = 4 }; /* rows of a section, unless all are wanted */
+enum {
+    MOST_SUMS = 4,
+    MOST_EVENTS = 6,
+    MOST_STORAGES = 4,
+    MOST_MODULES = 3
+}; /* rows of a section, unless all are wanted */
 
 static const char *amount(Arena *a, Measure u, double x) {
     switch (u) {
@@ -78,6 +83,8 @@ typedef struct {
     int least, most;       /* places moved */
     bool in_turn;          /* of storages: not all are alive at once */
     Storages of[2];        /* in A, in B */
+    const Event *like;     /* one of its events */
+    int removed;           /* of a row that holds added and removed events of one op: how many are in A alone */
 } Fold;
 typedef struct {
     VEC(Fold) rows;
@@ -179,6 +186,10 @@ static void left_out(FILE *f, int n) {
     if (n) fprintf(f, "  ... and %d more rows: --all shows them\n", n);
 }
 
+static bool same_op(const Event *x, const Event *y) {
+    return !strcmp(x->op, y->op) && x->phase == y->phase && x->stream == y->stream;
+}
+
 static const char *module_of(Arena *a, const char *path) {
     return *path ? live_path_pattern(a, path) : "(model)";
 }
@@ -194,6 +205,51 @@ static const char *what_event(Arena *a, const DiffEvent *e, EventChange c) {
     return arena_printf(a, "%s  on %s", to, stream_name(y->stream));
 }
 
+/* "h.*, (model)": the modules of those rows of a kind that are of one op. */
+static const char *modules_of(Arena *a, const Folds *s, const Event *like) {
+    Map *names = map_new(a);
+    Str text = {.arena = a};
+    for (int i = 0; i < s->rows.n; i++) {
+        const Fold *r = &s->rows.at[i];
+        if (r->kind <= EVENT_REMOVED && same_op(r->like, like)) map_index(names, module_of(a, r->like->module));
+    }
+    if (map_len(names) > MOST_MODULES) return arena_printf(a, "%d kinds of modules", map_len(names));
+    for (int i = 0; i < map_len(names); i++) str_addf(&text, "%s%s", i ? ", " : "", map_key(names, i));
+    return text.s;
+}
+
+/* Where events of one op were both added and removed, a row for all of them: what it comes to is their difference. */
+static void join_exchanged(Arena *a, Folds *s) {
+    Folds out = {.index = s->index};
+    for (int i = 0; i < s->rows.n; i++) {
+        Fold row = s->rows.at[i];
+        int first[2] = {-1, -1}; /* EVENT_ADDED, EVENT_REMOVED */
+        for (int k = 0; k < s->rows.n; k++) {
+            const Fold *r = &s->rows.at[k];
+            if (r->kind <= EVENT_REMOVED && row.kind <= EVENT_REMOVED && same_op(r->like, row.like) &&
+                first[r->kind] < 0)
+                first[r->kind] = k;
+        }
+        bool both = first[EVENT_ADDED] >= 0 && first[EVENT_REMOVED] >= 0;
+        if (both && i != first[EVENT_ADDED]) continue;
+        for (int k = 0; both && k < s->rows.n; k++) {
+            const Fold *r = &s->rows.at[k];
+            if (r->kind > EVENT_REMOVED || !same_op(r->like, row.like)) continue;
+            if (r->kind == EVENT_REMOVED) row.removed += r->count;
+            if (k == i) continue;
+            if (r->kind == EVENT_ADDED) row.count += r->count;
+            row.from += r->from;
+            row.to += r->to;
+        }
+        if (both)
+            row.what = arena_printf(a, "%s  %s %s  on %s", row.like->op, phase_name(row.like->phase),
+                                    modules_of(a, s, row.like), stream_name(row.like->stream));
+        push(&out.rows, a, row);
+    }
+    s->rows.at = out.rows.at;
+    s->rows.n = out.rows.n;
+}
+
 static void program_events(FILE *f, Arena *a, const DiffProgram *g, bool all) {
     Folds s = {.index = map_new(a)};
     for (int i = 0; i < g->events.n; i++) {
@@ -201,14 +257,23 @@ static void program_events(FILE *f, Arena *a, const DiffProgram *g, bool all) {
         for (int c = 0; c < N_EVENT_CHANGES; c++)
             if (e->changes >> c & 1)
                 fold(a, &s, c, what_event(a, e, (EventChange)c), e->a ? e->a->duration_us : 0,
-                     e->b ? e->b->duration_us : 0, e->places);
+                     e->b ? e->b->duration_us : 0, e->places)
+                    ->like = e->b ? e->b : e->a;
     }
     if (!s.rows.n) return;
     fprintf(f, "events of %s", g->name);
     counts(f, &s, N_EVENT_CHANGES, true);
+    if (!all) join_exchanged(a, &s);
     int out = choose(&s, all ? INT32_MAX - 1 : MOST_EVENTS);
     for (int i = 0; i < s.rows.n; i++) {
         const Fold *r = &s.rows.at[i];
+        if (r->removed) {
+            int net = r->count - r->removed;
+            const char *sums = arena_printf(a, "+%d -%d, net %s%d", r->count, r->removed, net > 0 ? "+" : "", net);
+            fprintf(f, "  %-18s %s, %s -> %s, %s\n", sums, r->what, figure_time(a, r->from), figure_time(a, r->to),
+                    r->from == r->to ? "as long" : change(a, AS_TIME, r->from, r->to));
+            continue;
+        }
         fprintf(f, "  %4d %-13s %s", r->count, diff_event_change((EventChange)r->kind), r->what);
         if (r->kind == EVENT_SOONER || r->kind == EVENT_LATER) {
             int x = abs(r->least), y = abs(r->most), low = x < y ? x : y, high = x < y ? y : x;

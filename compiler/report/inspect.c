@@ -1,19 +1,15 @@
-/* `inspect` as text: one stable line for each event, made for reading and for diff, and a table of units.
- * Relies on: live.h, figures.h.
- * Relied on by: cli/, through report.h. */
+/* `inspect` as text: one stable line for each event, made for reading and for diff, on a terminal a table; and the
+ * units. Relies on: event_cells.c, live.h, figures.h, lines.h. Relied on by: cli/, through report.h. */
 #include "../ir/training.h"
 #include "../plan/figures.h"
+#include "../plan/lines.h"
 #include "../plan/live.h"
 #include "../plan/sentences.h"
 #include "report.h"
 
 #include <fnmatch.h>
 
-const char *report_column(Column c) {
-    static const char *const names[] = {"stream",  "purpose", "op",    "phase", "module", "reads", "writes",
-                                        "address", "size",    "waits", "why",   "time",   "source"};
-    return names[c];
-}
+enum { UNIT_FROM = 31, OPTIONS_FROM = 9 }; /* columns at which texts begin on a terminal */
 
 const char *report_target(const Plan *p) {
     return strcmp(p->target, p->device) ? arena_printf(p->arena, "%s (%s)", p->target, p->device) : p->target;
@@ -40,19 +36,10 @@ static bool has(const ReportOptions *o, Column c) {
     return o->columns >> c & 1;
 }
 
-/* "h.0/master@0x00020500:100.0KiB", or without addresses "g1f.0+0x30800:768B": where in the storage it begins. */
+/* "  r h.0/master@0x00020500:100.0KiB", or without addresses "g1f.0+0x30800:768B": where in the storage it begins. */
 static void accesses(Str *s, const Plan *p, const ReportOptions *o, const char *title, const Access *x, int n) {
-    if (n) str_addf(s, "  %s", title);
-    for (int i = 0; i < n; i++) {
-        const Storage *st = &p->storages[x[i].storage];
-        str_addf(s, " %s", st->name);
-        if (has(o, COL_ADDRESS))
-            str_addf(s, "@%s0x%08llx", st->arena == ARENA_HOST ? "host:" : "",
-                     (unsigned long long)(st->offset + x[i].offset));
-        else if (x[i].offset)
-            str_addf(s, "+0x%llx", (unsigned long long)x[i].offset);
-        if (has(o, COL_SIZE)) str_addf(s, ":%s", figure_bytes(s->arena, (double)x[i].size));
-    }
+    if (n) str_addf(s, "  %s ", title);
+    report_accesses(s, p, o, x, n);
 }
 
 void report_event_line(Str *s, const Plan *p, const PlanProgram *g, const Event *e, const ReportOptions *o) {
@@ -80,27 +67,34 @@ void report_event_line(Str *s, const Plan *p, const PlanProgram *g, const Event 
     str_add(s, "\n");
 }
 
-static bool wanted(const Event *e, const ReportOptions *o) {
-    return (!o->module || !fnmatch(o->module, e->module, 0)) &&
-           (!o->stream || !strcmp(o->stream, stream_name(e->stream)));
-}
-
 static void program_text(FILE *f, const Plan *p, const PlanProgram *g, const ReportOptions *o) {
     int on[N_STREAMS] = {0}, waits = 0;
     for (int e = 0; e < g->n; e++) {
         on[g->events[e].stream]++;
         waits += g->events[e].nwaits;
     }
-    fprintf(f, "\nprogram %s: %d events, %d waits", g->name, g->n, waits);
+    Str head = {.arena = p->arena};
+    str_addf(&head, "program %s: %d events, %d waits", g->name, g->n, waits);
     for (int s = 0; s < N_STREAMS; s++)
-        if (on[s]) fprintf(f, " · %s %d", stream_name((Stream)s), on[s]);
-    fprintf(f, "; peak %s", figure_bytes(p->arena, (double)g->peak[ARENA_DEVICE]));
-    if (g->peak_event >= 0 && g->peak_event < g->n) fprintf(f, " at %s", g->events[g->peak_event].id);
-    fprintf(f, "; %s, exposed %s\n", figure_time(p->arena, g->step_us), figure_time(p->arena, g->exposed_us));
+        if (on[s]) str_addf(&head, " · %s %d", stream_name((Stream)s), on[s]);
+    str_addf(&head, "; peak %s", figure_bytes(p->arena, (double)g->peak[ARENA_DEVICE]));
+    if (g->peak_event >= 0 && g->peak_event < g->n) str_addf(&head, " at %s", g->events[g->peak_event].id);
+    str_addf(&head, "; %s, exposed %s", figure_time(p->arena, g->step_us), figure_time(p->arena, g->exposed_us));
+    fputc('\n', f);
+    if (o->terminal) {
+        Lines l = lines_open(f, 0, "");
+        lines_words(&l, head.s);
+        lines_close(&l);
+    } else
+        fprintf(f, "%s\n", head.s);
+    if (o->terminal) {
+        report_events_table(f, p, g, o);
+        return;
+    }
     Arena *a = arena_new(); /* given back for each program: a plan may have a hundred thousand lines */
     Str s = {.arena = a};
     for (int e = 0; e < g->n; e++) {
-        if (!wanted(&g->events[e], o)) continue;
+        if (!report_wants(o, &g->events[e])) continue;
         s.n = 0;
         report_event_line(&s, p, g, &g->events[e], o);
         fwrite(s.s, 1, s.n, f);
@@ -169,20 +163,26 @@ static const char *s_of(int n) {
     return n == 1 ? "" : "s";
 }
 
-static void units_table(FILE *f, const Plan *p) {
+static void units_table(FILE *f, const Plan *p, const ReportOptions *o) {
     fprintf(f, "\nunits\n");
     for (int i = 0; i < p->nunits; i++) {
         const PlanUnit *u = &p->units[i];
         const char *made =
             u->grad_dtype == u->reduce ? "" : arena_printf(p->arena, "made in %s, ", dtype_name(u->grad_dtype));
         const char *experts = u->expert ? arena_printf(p->arena, " × %d groups of experts", u->expert->size) : "";
-        fprintf(
-            f,
-            "  %-3d %-24s %d parameter%s, %s elements in %d shard%s × %d replica%s%s, %s, gathered as %s, gradients "
-            "%sreduced in %s\n",
-            u->id, *u->path ? u->path : "(model)", u->nparams, s_of(u->nparams),
-            figure_grouped(p->arena, (double)u->numel), u->shard->size, s_of(u->shard->size), u->replicate->size,
-            s_of(u->replicate->size), experts, dtype_name(u->dtype), dtype_name(u->wire), made, dtype_name(u->reduce));
+        const char *label = arena_printf(p->arena, "  %-3d %-24s ", u->id, *u->path ? u->path : "(model)");
+        const char *text = arena_printf(
+            p->arena,
+            "%d parameter%s, %s elements in %d shard%s × %d replica%s%s, %s, gathered as %s, gradients %sreduced in %s",
+            u->nparams, s_of(u->nparams), figure_grouped(p->arena, (double)u->numel), u->shard->size,
+            s_of(u->shard->size), u->replicate->size, s_of(u->replicate->size), experts, dtype_name(u->dtype),
+            dtype_name(u->wire), made, dtype_name(u->reduce));
+        if (o->terminal) {
+            Lines l = lines_open(f, UNIT_FROM, label);
+            lines_words(&l, text);
+            lines_close(&l);
+        } else
+            fprintf(f, "%s%s\n", label, text);
     }
 }
 
@@ -190,17 +190,35 @@ void report_printable(FILE *f, const char *s) {
     for (; *s; s++) fputc((unsigned char)*s < 0x20 || *s == 0x7f ? '?' : *s, f);
 }
 
-void report_inspect_text(FILE *f, const Plan *p, const ReportOptions *o) {
-    if (o->module) check_module(p, o->module);
-    fprintf(f, "%s for %s, world %d on %d node%s · %d programs · %d unit%s\n", p->model, report_target(p), p->world,
-            p->nodes, s_of(p->nodes), p->nprograms, p->nunits, s_of(p->nunits));
+static void options_line(FILE *f, const Plan *p, const ReportOptions *o) {
     int shown = 0;
+    Lines l = {0};
     for (int i = 0; i < p->noptions; i++) {
         if (!*p->options[i].text || p->options[i].overridden) continue; /* an nn.optional that nobody set */
+        if (o->terminal) {
+            if (!shown++) l = lines_open(f, OPTIONS_FROM, "options: ");
+            lines_piece(&l, arena_printf(p->arena, "%s=%s", p->options[i].name, p->options[i].text));
+            continue;
+        }
         fprintf(f, "%s%s=", shown++ ? " " : "options: ", p->options[i].name);
         report_printable(f, p->options[i].text);
     }
     if (shown) fputc('\n', f);
+}
+
+/* Training programs first: they are what people look for. */
+static void programs_text(FILE *f, const Plan *p, const ReportOptions *o) {
+    for (int trains = 1; trains >= 0; trains--)
+        for (int i = 0; i < p->nprograms; i++)
+            if (program_trains(&p->programs[i]) == trains && (!o->program || !strcmp(o->program, p->programs[i].name)))
+                program_text(f, p, &p->programs[i], o);
+}
+
+void report_inspect_text(FILE *f, const Plan *p, const ReportOptions *o) {
+    if (o->module) check_module(p, o->module);
+    fprintf(f, "%s for %s, world %d on %d node%s · %d programs · %d unit%s\n", p->model, report_target(p), p->world,
+            p->nodes, s_of(p->nodes), p->nprograms, p->nunits, s_of(p->nunits));
+    options_line(f, p, o);
     if (p->npolicies) {
         fputs("policy: ", f);
         report_printable(f, report_policies(p));
@@ -210,9 +228,7 @@ void report_inspect_text(FILE *f, const Plan *p, const ReportOptions *o) {
             figure_grouped(p->arena, (double)p->arena_bytes[ARENA_DEVICE]),
             figure_grouped(p->arena, (double)p->bound_bytes[ARENA_DEVICE]),
             figure_grouped(p->arena, (double)p->arena_bytes[ARENA_HOST]));
-    for (int i = 0; i < p->nprograms; i++) {
-        if (o->program && strcmp(o->program, p->programs[i].name)) continue;
-        program_text(f, p, &p->programs[i], o);
-    }
-    units_table(f, p);
+    programs_text(f, p, o);
+    if (o->terminal && o->hides) fprintf(f, "\n%s\n", o->hides);
+    units_table(f, p, o);
 }

@@ -35,6 +35,8 @@ enum {
 typedef struct {
     const char *program, *module, *stream; /* inspect: filters, NULL: all */
     unsigned columns;                      /* a bit a Column */
+    int terminal;      /* columns of the terminal that a table is for; 0: lines, the same everywhere */
+    const char *hides; /* what is said below a table that leaves columns out; NULL: nothing */
 } ReportOptions;
 
 /* predict --by, --at: who holds what at one moment of a program. */
@@ -66,7 +68,12 @@ const char *report_target(const Plan *p);                          /* "cpu", "cu
  * "8b.lua: recompute, offload; in place of offload=none recompute=none". "": there are none. */
 const char *report_policies(const Plan *p);
 void report_event_line(Str *s, const Plan *p, const PlanProgram *g, const Event *e,
-                       const ReportOptions *o); /* adds the line that `inspect` prints of it, end included */
+                       const ReportOptions *o);            /* adds the line that `inspect` prints of it, end included */
+bool report_wants(const ReportOptions *o, const Event *e); /* by its filters */
+/* "h.0/master:100.0KiB z1.grads+0x100:64B" */
+void report_accesses(Str *s, const Plan *p, const ReportOptions *o, const Access *x, int n);
+/* A header and a row an event, no wider than o->terminal where that leaves each column 10. */
+void report_events_table(FILE *f, const Plan *p, const PlanProgram *g, const ReportOptions *o);
 void report_inspect_text(FILE *f, const Plan *p, const ReportOptions *o);
 /* Chrome's JSON trace format, which Perfetto reads: programs as processes, streams as threads, waits as flows, live
  * bytes of the device arena by class as counters. Times are the predicted ones. */

@@ -1,10 +1,11 @@
 /* Runs, from their logs: each one's loss, speed and memory as text and as JSON.
- * Relies on: runtime/page/run_log.h, figures.h, json_writer.h, runtime/visible.h.
+ * Relies on: runtime/page/run_log.h, figures.h, json_writer.h, lines.h, runtime/visible.h.
  * Relied on by: cli/report.c. */
 #include "runs.h"
 
 #include "../plan/figures.h"
 #include "../plan/json_writer.h"
+#include "../plan/lines.h"
 #include "visible.h"
 
 #include <math.h>
@@ -41,7 +42,7 @@ RunLog runs_read(Arena *a, const char *path, int limit) {
 }
 
 /* ── text ────────────────────────────────────────────────────────────────────────────────────────────────────────── */
-enum { NAME_SHOWN = 60, PEAK_A_LINE = 4, SETTINGS_A_LINE = 6, LINE = 100 };
+enum { NAME_SHOWN = 60, PEAK_A_LINE = 4, SETTINGS_A_LINE = 6, LINE = 100, SAME_FROM = 22 };
 
 /* The first n bytes of a name: nothing in them moves a terminal's cursor. */
 static void put_bytes(FILE *f, const char *name, size_t n) {
@@ -211,6 +212,7 @@ typedef struct {
     bool text;          /* left-aligned */
 } TableColumn;
 typedef VEC(TableColumn) TableColumns;
+typedef VEC(const char *) Strings;
 
 /* As it stands on a terminal. */
 static const char *visible(Arena *a, const char *text) {
@@ -246,15 +248,14 @@ static const char *given(Arena *a, const RunLog *l, const char *name) {
     return run_log_setting(s, name);
 }
 
-/* Columns of those that differ; the others in a line. */
-static void settings_columns(Arena *a, FILE *f, TableColumns *t, const RunLog *logs, int n) {
+/* Columns of those that differ; the others are the same in all runs. */
+static void settings_columns(Arena *a, Strings *same, TableColumns *t, const RunLog *logs, int n) {
     static const char *const always[] = {"model", "target", "ranks"};
     Map *names = map_new(a);
     for (int i = 0; i < 3; i++) map_index(names, always[i]);
     for (int i = 0; i < n; i++)
         for (int k = 0; last_start(&logs[i]) && k < last_start(&logs[i])->nsettings; k++)
             map_index(names, last_start(&logs[i])->settings[k].name);
-    int at = 0; /* columns of the line so far */
     for (int k = 0; k < map_len(names); k++) {
         const char *name = map_key(names, k), *first = given(a, &logs[0], name);
         bool differ = false;
@@ -262,12 +263,8 @@ static void settings_columns(Arena *a, FILE *f, TableColumns *t, const RunLog *l
             const char *x = given(a, &logs[i], name);
             differ |= (first == NULL) != (x == NULL) || (x && strcmp(first, x));
         }
-        if (!differ && first) {
-            const char *text = arena_printf(a, "%s=%s", visible(a, setting_name(name)), visible(a, first));
-            bool begins = !at || at + 1 + columns_of(text) > LINE;
-            fprintf(f, "%s%s", !at ? "the same in all runs: " : begins ? "\n                      " : " ", text);
-            at = (begins ? 22 : at + 1) + columns_of(text);
-        }
+        if (!differ && first)
+            push(same, a, arena_printf(a, "%s=%s", visible(a, setting_name(name)), visible(a, first)));
         if (!differ) continue;
         TableColumn *c = column_add(a, t, setting_name(name), n);
         for (int i = 0; i < n; i++) {
@@ -277,7 +274,6 @@ static void settings_columns(Arena *a, FILE *f, TableColumns *t, const RunLog *l
             c->text |= x && (strtod(x, &end), *end || end == x);
         }
     }
-    if (at) fputs("\n\n", f);
 }
 
 typedef enum { LAST, BEST, MEDIAN } Of;
@@ -326,37 +322,57 @@ static void predicted_column(Arena *a, TableColumns *t, const RunLog *logs, int 
     }
 }
 
+static const char *cell_of(const TableColumn *c, int i) { /* -1: the title */
+    return i < 0 ? c->title : c->cells[i] ? c->cells[i] : "-";
+}
+
+static void put_cell(FILE *f, const char *text, int wide, bool left, bool last) {
+    int room = wide - columns_of(text);
+    if (left)
+        fprintf(f, "%s%*s", text, last ? 0 : room, "");
+    else
+        fprintf(f, "%*s%s", room, "", text);
+    fputs(last ? "\n" : "  ", f);
+}
+
+/* A row a run; or, where that is wider than LINE and the other way round is not so wide, a column a run. */
 static void put_table(Arena *a, FILE *f, const TableColumns *t, int n) {
-    int *wide = NEW_ARRAY(a, int, t->n + 1);
+    int *wide = NEW_ARRAY(a, int, t->n), *tall = NEW_ARRAY(a, int, n + 1), across = 0, down = 0;
     for (int i = -1; i < n; i++)
         for (int k = 0; k < t->n; k++) {
-            const TableColumn *c = &t->at[k];
-            int x = columns_of(i < 0 ? c->title : c->cells[i] ? c->cells[i] : "-");
+            int x = columns_of(cell_of(&t->at[k], i));
             if (x > wide[k]) wide[k] = x;
+            if (x > tall[i + 1]) tall[i + 1] = x;
         }
-    for (int i = -1; i < n; i++)
-        for (int k = 0; k < t->n; k++) {
-            const TableColumn *c = &t->at[k];
-            const char *text = i < 0 ? c->title : c->cells[i] ? c->cells[i] : "-";
-            bool last = k + 1 == t->n;
-            int room = wide[k] - columns_of(text);
-            if (c->text)
-                fprintf(f, "%s%*s", text, last ? 0 : room, "");
-            else
-                fprintf(f, "%*s%s", room, "", text);
-            fputs(last ? "\n" : "  ", f);
-        }
+    for (int k = 0; k < t->n; k++) across += wide[k] + 2;
+    for (int i = 0; i <= n; i++) down += tall[i] + 2;
+    if (across <= LINE + 2 || down >= across) {
+        for (int i = -1; i < n; i++)
+            for (int k = 0; k < t->n; k++) put_cell(f, cell_of(&t->at[k], i), wide[k], t->at[k].text, k + 1 == t->n);
+        return;
+    }
+    for (int k = 0; k < t->n; k++)
+        for (int i = -1; i < n; i++) put_cell(f, cell_of(&t->at[k], i), tall[i + 1], i < 0, i + 1 == n);
+}
+
+static void put_same(FILE *f, const Strings *same) {
+    if (!same->n) return;
+    fputs("\n", f);
+    Lines l = lines_open(f, SAME_FROM, "the same in all runs:");
+    for (int i = 0; i < same->n; i++) lines_piece(&l, same->at[i]);
+    lines_close(&l);
 }
 
 static void put_runs(Arena *a, FILE *f, const RunLog *logs, int n) {
     TableColumns t = {0};
+    Strings same = {0};
     TableColumn *run = column_add(a, &t, "run", n);
     Map *short_names = map_new(a); /* without their folders, where that tells them apart */
     for (int i = 0; i < n; i++) map_index(short_names, basename(logs[i].name));
     run->text = true;
     for (int i = 0; i < n; i++)
         run->cells[i] = visible(a, map_len(short_names) == n ? basename(logs[i].name) : logs[i].name);
-    settings_columns(a, f, &t, logs, n);
+    settings_columns(a, &same, &t, logs, n);
     steps_column(a, &t, logs, n);
     figure_column(a, &t, logs, n, false, "loss", "loss", LAST, false);
     figure_column(a, &t, logs, n, false, "loss", "best", BEST, false);
@@ -373,7 +389,8 @@ static void put_runs(Arena *a, FILE *f, const RunLog *logs, int n) {
     for (int k = 0; k < map_len(metrics); k++)
         figure_column(a, &t, logs, n, false, map_key(metrics, k), map_key(metrics, k), LAST, false);
     put_table(a, f, &t, n);
-    fputs("\nspeed and step are medians; `shardc report LOG` says more of one run, -o runs.html shows their curves\n",
+    put_same(f, &same);
+    fputs("\nspeed and step are medians; `shardc report LOG` says more of one run,\n-o runs.html shows their curves\n",
           f);
 }
 

@@ -81,15 +81,16 @@ SC_DEVICE void sort_groups(const product &p, const int *rows_at, int *order) {
 /* The t-th pair of tiles, of which `rank` has one; blocks < 0: there is none. Down a group's rows, then to the right,
  * so that what is worked on at one time shares columns of b. Over rows a tile of a group takes as long as the group has
  * rows: tiles_at has the groups' order, the longest first, so that the blocks are done at about the same time. OVER:
- * the inner dimension is rows; DEPTH: elements of it in a stage. */
-template <int OVER, int DEPTH>
+ * the inner dimension is rows; DEPTH: elements of it in a stage, the first of which begins at a multiple of GRAIN. */
+template <int OVER, int DEPTH, int GRAIN = 1>
 SC_DEVICE tile tile_at(const product &p, const int *rows_at, const int *tiles_at, int t, int rank) {
     if (OVER) {
         int each = p.down * p.across, g = t / each, v = t - g * each, column = v / p.down;
         if (g >= p.groups) return {0, 0, 0, 0, 0, -1};
         g = tiles_at[g];
         int first = rows_at[g], n = rows_at[g + 1] - first;
-        return {g, ((v - column * p.down) * PAIR + rank) * ROWS, p.m, column * COLUMNS, first, (n + DEPTH - 1) / DEPTH};
+        int blocks = n ? (first % GRAIN + n + DEPTH - 1) / DEPTH : 0;
+        return {g, ((v - column * p.down) * PAIR + rank) * ROWS, p.m, column * COLUMNS, first, blocks};
     }
     if (t >= tiles_at[p.groups + 1] * p.across) return {0, 0, 0, 0, 0, -1};
     int low = 0, high = p.groups; /* the last group that begins at t or before */

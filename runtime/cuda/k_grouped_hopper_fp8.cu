@@ -7,8 +7,9 @@
  * to those in registers as fp32, 128 of the 256 columns at a time. While one group of four warps adds, the other's
  * products run.
  *
- * Over rows (the gradient) the inner dimension is the group's rows. Its last 128 bytes of each line hold the first rows
- * of the next group, too: they are cleared in shared memory before they are multiplied. */
+ * Over rows (the gradient) the inner dimension is the group's rows. Copies begin at multiples of 16 bytes of it
+ * ("cudaErrorIllegalInstruction" on one H200 otherwise), so the first 128 bytes of each line may hold rows of the group
+ * before, and the last ones rows of the next: both are cleared in shared memory before they are multiplied. */
 #include "grouped_hopper.h"
 
 #ifndef SC_HOPPER
@@ -21,7 +22,7 @@ bool sc_grouped_hopper_fp8_grad(const sc_task *, const sc_grouped_matmul_grad_ar
 #else
 #include "grouped_hopper.cuh"
 
-enum { DEPTH = WIDTH, HALF = COLUMNS / 2 };
+enum { DEPTH = WIDTH, HALF = COLUMNS / 2, GRAIN = 16 /* bytes, where a copy may begin */ };
 
 /* ── the kernel ──────────────────────────────────────────────────────────────────────────────────────────────────────
  */
@@ -30,11 +31,11 @@ template <int OVER>
 SC_DEVICE void feed(const product &p, uint32_t base, const int *rows_at, const int *tiles_at, int rank) {
     int stage = 0, phase = 1;
     for (int t = blockIdx.x / PAIR;; t += gridDim.x / PAIR) {
-        tile at = tile_at<OVER, DEPTH>(p, rows_at, tiles_at, t, rank);
+        tile at = tile_at<OVER, DEPTH, GRAIN>(p, rows_at, tiles_at, t, rank);
         if (at.blocks < 0) break;
         for (int i = 0; i < at.blocks; i++) {
             uint32_t a = base + stage * STAGE, b = a + A_BYTES + rank * (B_BYTES / 2), full = base + FULL + 8 * stage;
-            int k = (OVER ? at.first : 0) + i * DEPTH;
+            int k = (OVER ? at.first - at.first % GRAIN : 0) + i * DEPTH;
             barrier_wait(base + EMPTY + 8 * stage, phase);
             barrier_expect(full, STAGE);
             copy_in(a, &p.a, full, k, at.row, 0);
@@ -44,24 +45,24 @@ SC_DEVICE void feed(const product &p, uint32_t base, const int *rows_at, const i
     }
 }
 
-/* The bytes of each line of a stage from `first` on are cleared, by all threads that multiply. */
-SC_DEVICE void clear_bytes(uint32_t stage, int first, int thread) {
+/* Of a word of four bytes those before `first` and from `end` on are cleared. */
+SC_DEVICE uint32_t between(uint32_t w, int first, int end) {
+    uint32_t low = first <= 0 ? ~0u : first < 4 ? ~0u << 8 * first : 0;
+    return w & low & (end >= 4 ? ~0u : end > 0 ? (1u << 8 * end) - 1 : 0);
+}
+/* Of each line of a stage the bytes before `first` and from `end` on are cleared, by all threads that multiply. */
+SC_DEVICE void clear_bytes(uint32_t stage, int first, int end, int thread) {
     enum { PIECES = WIDTH / 16, LINES = ROWS + COLUMNS };
     for (int i = thread; i < LINES * PIECES; i += 256) {
-        int line = i / PIECES, piece = i % PIECES, keep = first - piece * 16;
-        uint32_t at = stage + line * WIDTH + ((piece ^ line % 8) << 4), w[4] = {0, 0, 0, 0};
-        if (keep >= 16) continue;
-        if (keep > 0) {
-            asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                         : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3])
-                         : "r"(at)
-                         : "memory");
+        int line = i / PIECES, byte = i % PIECES * 16;
+        uint32_t at = stage + line * WIDTH + ((i % PIECES ^ line % 8) << 4), w[4];
+        if (first <= byte && byte + 16 <= end) continue;
+        asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3])
+                     : "r"(at)
+                     : "memory");
 #pragma unroll
-            for (int k = 0; k < 4; k++) {
-                int bytes = keep - 4 * k;
-                w[k] = bytes >= 4 ? w[k] : bytes > 0 ? w[k] & ((1u << 8 * bytes) - 1) : 0;
-            }
-        }
+        for (int k = 0; k < 4; k++) w[k] = between(w[k], first - byte - 4 * k, end - byte - 4 * k);
         asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3])
                      : "memory");
     }
@@ -79,17 +80,18 @@ SC_DEVICE void work(const product &p, uint32_t base, const int *rows_at, const i
     uint64_t a0 = matrix_rows(here + group * 64 * WIDTH), b0 = matrix_rows(here + A_BYTES);
     int stage = 0, phase = 0;
     for (int t = blockIdx.x / PAIR;; t += gridDim.x / PAIR) {
-        tile at = tile_at<OVER, DEPTH>(p, rows_at, tiles_at, t, rank);
+        tile at = tile_at<OVER, DEPTH, GRAIN>(p, rows_at, tiles_at, t, rank);
         if (at.blocks < 0) break;
-        int left = OVER ? rows_at[at.group + 1] - at.first : 0;
+        int before = OVER ? at.first % GRAIN : 0, end = OVER ? before + rows_at[at.group + 1] - at.first : 0;
 #pragma unroll
         for (int i = 0; i < COLUMNS / 2; i++) sums[i] = 0;
 #pragma unroll 1
         for (int k = 0; k < at.blocks; k++) {
             uint64_t a = a0 + stage * (STAGE >> 4), b = b0 + stage * (STAGE >> 4);
             barrier_wait(base + FULL + 8 * stage, phase);
-            if (OVER && left - k * DEPTH < DEPTH)
-                clear_bytes(base + stage * STAGE, left - k * DEPTH, (4 * group + warp) * WARP + lane);
+            if (OVER && ((k == 0 && before) || end - k * DEPTH < DEPTH))
+                clear_bytes(base + stage * STAGE, before - k * DEPTH, end - k * DEPTH,
+                            (4 * group + warp) * WARP + lane);
 #pragma unroll
             for (int h = 0; h < 2; h++) {
                 float part[HALF / 2];

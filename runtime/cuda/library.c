@@ -2,7 +2,7 @@
  * it these are looked at: what the loader finds (LD_LIBRARY_PATH, the system's folders), beside the program, where CUDA
  * usually is, and the packages of the active Python. Of all that is found, the newest that serves is taken, and of
  * equals the first.
- * Relies on: library.h, library_set.c. Relied on by: rank.c, attention (cuDNN), memory.c (NVML). */
+ * Relies on: library.h, library_set.c. Relied on by: rank.c, attention (cuDNN), memory.c (NVML), `shardc doctor`. */
 #include "library.h"
 #include <dlfcn.h>
 #include <glob.h>
@@ -245,6 +245,16 @@ const char *sc_library_open(sc_cuda_library l) {
         return s->text;
     }
     if (l == SC_LIB_CUDNN) load_companion("libnvrtc.so.13");
+    return NULL;
+}
+
+const sc_library_set *sc_library_look(sc_cuda_library l, const char **why) {
+    state *s = &states[l];
+    look(l);
+    int best = newest(s);
+    if (best >= 0) return &s->found[best];
+    if (!*s->text) complain(l);
+    *why = s->text;
     return NULL;
 }
 

@@ -44,6 +44,9 @@ typedef struct {
     bool asked;          /* all this has been found out */
 } sc_library_set;
 
+/* What sc_library_open would take, tried in a child process alone: nothing is loaded. NULL: `why` is that sentence. */
+const sc_library_set *sc_library_look(sc_cuda_library l, const char **why);
+
 /* Opens `name` (a path, or a file's name for the loader to find) with all its parts from one folder. */
 void sc_set_open(sc_cuda_library l, const char *name, sc_library_set *s);
 /* The same in a child process: nothing of it stays in this one, where an old part would stand in for a new one. */

@@ -71,7 +71,7 @@ static void write_page(Writer *w, bool going) {
     sc_aside_open(&a, w->path, NULL);
     a.passing = going;
     FILE *f = sc_aside_print(&a);
-    if (f) run_page_write(f, &w->lines, 1, going);
+    if (f) run_page_write(f, &w->lines, 1, NULL, 0, going);
     if (f) sc_aside_printed(&a, f);
     int error = sc_aside_commit(&a);
     if (error)

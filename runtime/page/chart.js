@@ -19,18 +19,28 @@ class Chart {
     this.canvas.height = Math.round(this.height * ratio);
   }
 
-  // Of a run: { x, y, raw, low, high } arrays; null where it has no such figure.
+  // The run that others are compared with in this chart; null: none, or it has no such figure.
+  get other() { const run = this.state.data.runs[this.state.against]; return run && columnOf(run, this.figure) ? run : null; }
+
+  // Of a run: { x, y, raw, low, high, value } arrays; value: as the log has it, which raw is less than what another run has. null where it has
+  // no such figure.
   curve(run) {
     const column = columnOf(run, this.figure);
     if (!column) return null;
-    const by = this.figure.smooth ? this.state.smooth : 0, had = this.curves.get(run);
-    if (!had || had.by !== by) this.curves.set(run, { by, raw: column.at, low: column.low, high: column.high, y: smoothed(column.at, by) });
-    const made = this.curves.get(run);
-    made.x = xOf(run, this.figure, this.state.axis);
+    const by = this.state.smooth, x = xOf(run, this.figure, this.state.axis), other = this.other, had = this.curves.get(run);
+    if (had && had.by === by && had.x === x && had.other === other) return had;
+    const made = { by, x, other, value: column.at, raw: column.at, low: column.low, high: column.high, y: smoothed(column.at, by) };
+    if (other) {
+      const of = columnOf(other, this.figure).at, ofX = xOf(other, this.figure, this.state.axis), plain = made.y === made.raw;
+      made.raw = minus(x, column.at, ofX, of);
+      made.y = plain ? made.raw : minus(x, made.y, ofX, smoothed(of, by));
+      made.low = made.high = undefined; // the range of a difference is not known
+    }
+    this.curves.set(run, made);
     return made;
   }
 
-  get log() { return this.state.log && this.positive; }
+  get log() { return this.state.log && this.positive && !this.other; }
   x(v) { return LEFT + (v - this.state.x0) / (this.state.x1 - this.state.x0) * (this.width - LEFT - RIGHT); }
   at(px) { return this.state.x0 + (px - LEFT) / (this.width - LEFT - RIGHT) * (this.state.x1 - this.state.x0); }
   y(v) {
@@ -39,12 +49,12 @@ class Chart {
   }
 
   runs() { return this.state.data.runs.filter(r => r.shown && columnOf(r, this.figure)); }
-  predicted(run) { return this.figure.key === "seconds" && this.figure.table === "steps" ? run.starts.filter(s => s.predicted_s > 0) : []; }
+  predicted(run) { return !this.other && this.figure.key === "seconds" && this.figure.table === "steps" ? run.starts.filter(s => s.predicted_s > 0) : []; }
 
-  // The range of y over what is in view.
+  // The range of y over what is in view, without outliers where these are clipped.
   fit() {
     let low = Infinity, high = -Infinity, least = Infinity;
-    const take = v => { if (v < low) low = v; if (v > high) high = v; if (v > 0 && v < least) least = v; };
+    const drawn = [], take = v => { if (v < low) low = v; if (v > high) high = v; if (v > 0 && v < least) least = v; };
     for (const run of this.runs()) {
       const c = this.curve(run), n = c.x.length;
       let from = nearest(c.x, this.state.x0), to = nearest(c.x, this.state.x1);
@@ -52,6 +62,7 @@ class Chart {
       for (let k = Math.max(0, from); k <= to && k < n; k++) {
         if (c.y[k] === null) continue;
         take(c.y[k]);
+        drawn.push(c.y[k]);
         if (c.y === c.raw && c.low) { take(c.low[k]); take(c.high[k]); }
         else if (c.y !== c.raw) take(c.raw[k]);
       }
@@ -60,15 +71,60 @@ class Chart {
     this.empty = low > high;
     if (this.empty) { low = 0; high = 1; }
     this.positive = least < Infinity && low >= 0;
+    this.clip(drawn, low, high);
+    low = Math.max(low, this.lower);
+    high = Math.min(high, this.upper);
+    least = Math.max(least, this.lower);
+    const flat = high - low <= 1e-9 * Math.max(Math.abs(low), Math.abs(high)); // what rounding leaves of a smoothed constant is no range
     if (this.log) {
       low = least;
-      this.y0 = low === high ? low / 1.1 : low / (high / low) ** .05;
-      this.y1 = low === high ? high * 1.1 : high * (high / low) ** .05;
+      this.y0 = flat ? low / 1.1 : low / (high / low) ** .05;
+      this.y1 = flat ? high * 1.1 : high * (high / low) ** .05;
     } else {
-      const room = high > low ? (high - low) * .06 : Math.abs(high) * .1 || 1;
+      const room = !flat ? (high - low) * .06 : Math.abs(high) * .1 || 1;
       this.y0 = low - room;
       this.y1 = high + room;
     }
+  }
+
+  // What of the drawn values lies outside the axis: how many, and the furthest.
+  clip(drawn, low, high) {
+    const scale = this.log ? [Math.log10, x => 10 ** x] : [x => x, x => x], values = this.log ? drawn.filter(v => v > 0) : drawn;
+    [this.lower, this.upper] = this.state.clip && !this.empty ? limitsOf(values.map(scale[0])).map(scale[1]) : [-Infinity, Infinity];
+    if (!this.log && low >= 0 && this.lower < 0) this.lower = -Infinity; // as it is: nothing lies there
+    this.above = values.filter(v => v > this.upper).length;
+    this.below = values.filter(v => v < this.lower).length;
+    if (!this.above) this.upper = Infinity; // of a step range or what was smoothed away: nothing that is drawn is lost
+    if (!this.below) this.lower = -Infinity;
+    this.outside = [this.above && grouped(this.above) + " above, up to " + valueText(this.figure, values.reduce((a, b) => Math.max(a, b))), this.below && grouped(this.below) + " below, down to " + valueText(this.figure, values.reduce((a, b) => Math.min(a, b)))]
+      .filter(Boolean).join("; ");
+  }
+
+  // A mark at the edge for each curve that leaves the axis, and what lies out there.
+  clipped() {
+    const c = this.context, { colour } = this.state;
+    if (!this.outside) return;
+    for (const run of this.runs()) {
+      const curve = this.curve(run);
+      let last = -Infinity;
+      c.fillStyle = colour.runs[run.index % 8];
+      for (let k = Math.max(0, nearest(curve.x, this.state.x0)); k < curve.x.length && curve.x[k] <= this.state.x1; k++) {
+        const v = curve.y[k], x = this.x(curve.x[k]), up = v > this.upper;
+        if (v === null || !(up || v < this.lower) || x - last < 8) continue;
+        const tip = up ? TOP - 4 : this.height - BOTTOM, foot = up ? tip + 7 : tip - 7;
+        c.beginPath(); c.moveTo(x, tip); c.lineTo(x - 4, foot); c.lineTo(x + 4, foot); c.fill();
+        last = x;
+      }
+    }
+    c.textAlign = "end";
+    c.textBaseline = "top";
+    const wide = c.measureText("clipped: " + this.outside).width;
+    c.globalAlpha = .8;
+    c.fillStyle = colour.ground;
+    c.fillRect(this.width - RIGHT - wide - 6, TOP + 4, wide + 4, 15);
+    c.globalAlpha = 1;
+    c.fillStyle = colour.text;
+    c.fillText("clipped: " + this.outside, this.width - RIGHT - 4, TOP + 6);
   }
 
   ticksY() {
@@ -116,6 +172,7 @@ class Chart {
     c.clip();
     for (const run of this.runs()) this.run(run);
     this.marks();
+    this.clipped();
     c.restore();
     if (this.empty) {
       c.fillStyle = colour.dim;
@@ -225,7 +282,7 @@ class Chart {
     const k = nearest(curve.x, x);
     if (k < 0) return null;
     const steps = run[this.figure.table].x.step;
-    return { row: k, x: curve.x[k], value: curve.raw[k], shown: curve.y[k], low: curve.low ? curve.low[k] : curve.raw[k], high: curve.high ? curve.high[k] : curve.raw[k],
+    return { row: k, x: curve.x[k], value: curve.value[k], raw: curve.raw[k], shown: curve.y[k], low: curve.low ? curve.low[k] : curve.value[k], high: curve.high ? curve.high[k] : curve.value[k],
       first: steps.low ? steps.low[k] : steps.at[k], last: steps.high ? steps.high[k] : steps.at[k] };
   }
 

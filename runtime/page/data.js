@@ -32,10 +32,7 @@ function figures(runs) {
   const keys = new Set(runs.flatMap(r => r.steps.columns.map(c => c.name)));
   known.filter(f => f.table === "steps").forEach(f => keys.delete(f.key));
   const all = [...known.slice(0, MODEL_AT), ...[...keys].map(key => ({ table: "steps", key, title: key, metric: true })), ...known.slice(MODEL_AT)];
-  for (const f of all) {
-    f.smooth = f.metric || f.key === "loss" && f.table === "steps";
-    f.unit = f.key === "seconds" ? "s" : "";
-  }
+  for (const f of all) f.unit = f.key === "seconds" ? "s" : "";
   return all.filter(f => runs.some(r => columnOf(r, f) && columnOf(r, f).n));
 }
 
@@ -52,6 +49,28 @@ function smoothed(values, by) {
     weight = by * weight + (1 - by);
     return sum / weight;
   });
+}
+
+// What a curve has at x, between its points along a line; null outside of them and where a point has no value.
+function between(xs, ys, x) {
+  const n = xs.length, k = nearest(xs, x);
+  if (k < 0 || x < xs[0] || x > xs[n - 1]) return null;
+  const i = xs[k] <= x ? k : k - 1, j = Math.min(i + 1, n - 1), a = ys[i], b = ys[j];
+  if (xs[i] === x || i === j) return a;
+  return a === null || b === null ? null : a + (b - a) * (x - xs[i]) / (xs[j] - xs[i]);
+}
+
+// The values less those of another curve at the same x.
+function minus(xs, ys, ofX, ofY) {
+  return ys.map((y, k) => { const there = y === null ? null : between(ofX, ofY, xs[k]); return there === null ? null : y - there; });
+}
+
+// [lower, upper] limits of an axis: a value is an outlier that lies further from the middle 96 of 100 than these are wide. Few values have none.
+function limitsOf(values) {
+  const n = values.length, sorted = Float64Array.from(values).sort();
+  if (n < 25) return [-Infinity, Infinity];
+  const low = sorted[Math.floor((n - 1) * .02)], high = sorted[Math.ceil((n - 1) * .98)];
+  return high > low ? [low - (high - low), high + (high - low)] : [-Infinity, Infinity];
 }
 
 // The index of the number nearest to x in ascending numbers; -1 of none.

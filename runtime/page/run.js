@@ -1,7 +1,7 @@
 // ── run.js: puts the page together: state, what the pointer and the keyboard do, when to draw. ──────────────────────────────
 
 const data = readRuns($("runs").textContent);
-const state = { data, axis: "step", x0: 0, x1: 1, smooth: 0, log: false, cursor: null, range: null, colour: null };
+const state = { data, axis: "step", x0: 0, x1: 1, smooth: 0, clip: true, against: null, log: false, cursor: null, range: null, colour: null };
 let charts = [];
 
 // ── the head ──
@@ -24,6 +24,8 @@ function head() {
   $("subtitle").textContent = said.join(" · ");
 }
 function lastStep(run) { const x = run.steps.x.step; return x.n ? x.last : 0; }
+
+function percent(x) { return (x < 0 ? "−" : "+") + (Math.abs(x) * 100).toFixed(Math.abs(x) < .1 ? 2 : 1) + " %"; }
 
 function swatch(run) {
   const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg"), line = document.createElementNS("http://www.w3.org/2000/svg", "line");
@@ -63,7 +65,8 @@ function totals() {
   const rows = [], row = (key, name, of) => {
     const cells = data.runs.map(of);
     if (cells.every(c => c === null || c === undefined)) return;
-    rows.push(make("tr", {}, make("th", { scope: "row" }, named(name, name)), ...cells.map((c, i) => cell(data.runs[i], c && { "data-key": key, "data-value": c[0], title: c[2] }, c && c[1]))));
+    const base = state.against === null ? null : cells[state.against], than = (c, i) => base && i !== state.against && typeof c[0] === "number" && base[0] > 0 && c[0] !== base[0] ? " (" + percent(c[0] / base[0] - 1) + ")" : "";
+    rows.push(make("tr", {}, make("th", { scope: "row" }, named(name, name)), ...cells.map((c, i) => cell(data.runs[i], c && { "data-key": key, "data-value": c[0], title: c[2] }, c && c[1] + than(c, i)))));
   };
   const value = (x, text, title) => x > 0 || x < 0 || x === 0 ? [x, text, title] : null, bytes = x => x > 0 ? [x, bytesText(x), grouped(x) + " B"] : null;
   const settings = [...new Set(data.runs.flatMap(run => run.last ? run.last.settings.map(s => s[0]) : []))].map(name => [name, data.runs.map(run => run.last && (run.last.settings.find(s => s[0] === name) || [])[1])]);
@@ -97,7 +100,9 @@ function totals() {
   for (const f of data.figures)
     if (f.metric || ["grad_norm", "lr", "scale"].includes(f.key))
       row((f.metric ? "metric " : "last ") + f.key, f.title + ", last", run => { const c = columnOf(run, f); return !c || !c.n ? null : c.last === null ? ["null", "not finite"] : [c.last, numberText(c.last)]; });
-  settings.filter(s => !differs(s)).forEach(setting);
+  const same = settings.filter(s => !differs(s));
+  if (same.length && data.runs.length > 1) rows.push(make("tr", { class: "group" }, make("th", { colspan: 1 + data.runs.length, scope: "rowgroup" }, "the same in all runs")));
+  same.forEach(setting);
   $("totals").replaceChildren(make("thead", {}, make("tr", {}, make("td"), ...data.runs.map(run => make("th", { scope: "col" }, named(run.label, run.label))))), make("tbody", {}, ...rows));
 }
 
@@ -107,6 +112,7 @@ function build() {
     const canvas = make("canvas", { tabindex: "0", role: "application", "aria-roledescription": "chart", "aria-describedby": "keys-short" });
     const section = make("section", { class: "chart", "aria-labelledby": "figure-" + i }, make("h2", { id: "figure-" + i, title: figure.title }, figure.title), canvas);
     const chart = new Chart(canvas, figure, state);
+    chart.heading = section.firstChild;
     pointers(chart);
     return [section, chart];
   });
@@ -146,12 +152,13 @@ function reading() {
     const rows = charts.map(chart => make("tr", {}, make("th", { scope: "row" }, named(chart.figure.title, chart.figure.title)), ...runs.map(run => {
       const at = chart.value(run, cursor);
       return cell(run, at && { "data-figure": chart.figure.key, "data-table": chart.figure.table, "data-step": at.last, "data-value": at.value === null ? "null" : at.value, title: spanText(chart, at) },
-        at && valueText(chart.figure, at.value));
+        at && valueText(chart.figure, at.value) + (chart.other && run !== chart.other && at.raw !== null ? " (" + signed(chart.figure, at.raw) + ")" : ""));
     })));
     $("at").replaceChildren(make("thead", {}, make("tr", {}, make("td"), ...runs.map(run => make("th", { scope: "col" }, named(run.label, run.label))))), make("tbody", {}, ...rows));
     fit($("at"));
   });
 }
+function signed(figure, x) { return (x < 0 ? "−" : "+") + valueText(figure, Math.abs(x)); }
 function spanText(chart, at) {
   const t = x => valueText(chart.figure, x);
   return at.first === at.last ? "step " + grouped(at.last) : "steps " + grouped(at.first) + " to " + grouped(at.last) + ": " + t(at.low) + " to " + t(at.high);
@@ -161,8 +168,9 @@ function tipText(chart) {
   const lines = chart.runs().map(run => {
     const at = chart.value(run, state.cursor);
     if (!at) return null;
-    const smooth = at.shown !== at.value && at.shown !== null ? " (smoothed " + valueText(chart.figure, at.shown) + ")" : "";
-    return (data.runs.length > 1 ? run.label.slice(0, 60) + ": " : "") + valueText(chart.figure, at.value) + smooth + (above === at.first && above === at.last ? "" : "  " + spanText(chart, at));
+    const less = chart.other && at.raw !== null && run !== chart.other ? ", " + signed(chart.figure, at.raw) + " to " + chart.other.label.slice(0, 60) : "";
+    const smooth = at.shown !== at.raw && at.shown !== null ? " (smoothed " + (less ? signed(chart.figure, at.shown) : valueText(chart.figure, at.shown)) + ")" : "";
+    return (data.runs.length > 1 ? run.label.slice(0, 60) + ": " : "") + valueText(chart.figure, at.value) + less + smooth + (above === at.first && above === at.last ? "" : "  " + spanText(chart, at));
   }).filter(Boolean);
   const predicted = chart.runs().flatMap(run => chart.predicted(run).slice(-1).map(s => (data.runs.length > 1 ? run.label.slice(0, 60) + ": " : "") + "predicted " + secondsText(s.predicted_s)));
   return [...lines, ...predicted].join("\n");
@@ -188,6 +196,21 @@ function setLog(on) {
   state.log = on;
   $("log").setAttribute("aria-pressed", String(on));
   request();
+}
+function setClip(on) {
+  state.clip = on;
+  $("clip").setAttribute("aria-pressed", String(on));
+  request();
+}
+// All curves less that of a run; null: as they are.
+function setAgainst(index) {
+  state.against = index;
+  $("against").value = index === null ? "" : String(index);
+  for (const chart of charts) chart.heading.textContent = chart.figure.title + (chart.other ? ", minus " + chart.other.label : "");
+  totals();
+  arrange();
+  labels();
+  reading();
 }
 function setSmooth(by) {
   state.smooth = Number(by);
@@ -283,7 +306,7 @@ function follow() {
   };
   const keep = () => {
     try {
-      sessionStorage.setItem(KEPT, JSON.stringify({ axis: state.axis, smooth: state.smooth, log: state.log, hidden: data.runs.filter(r => !r.shown).map(r => r.index),
+      sessionStorage.setItem(KEPT, JSON.stringify({ axis: state.axis, smooth: state.smooth, clip: state.clip, against: state.against, log: state.log, hidden: data.runs.filter(r => !r.shown).map(r => r.index),
         theme: document.documentElement.dataset.theme, top: scrollY }));
     } catch { /* a browser that keeps nothing for files: the page begins anew */ }
   };
@@ -294,6 +317,8 @@ function follow() {
     setAxis(kept.axis);
     setSmooth(kept.smooth);
     setLog(kept.log);
+    setClip(kept.clip);
+    if (data.runs[kept.against]) setAgainst(kept.against);
     kept.hidden.forEach(i => data.runs[i] && toggle(data.runs[i]));
     scrollTo(0, kept.top);
   }
@@ -308,11 +333,16 @@ function start() {
   head();
   build();
   memoryPanel();
+  opsPanel();
   totals();
-  keys({ ",": () => step(-1), ".": () => step(1), l: () => setLog(!state.log), x: () => setAxis(axes[(axes.indexOf(state.axis) + 1) % 3]),
+  keys({ ",": () => step(-1), ".": () => step(1), l: () => setLog(!state.log), c: () => setClip(!state.clip), x: () => setAxis(axes[(axes.indexOf(state.axis) + 1) % 3]),
     Escape: () => { setCursor(null); sheet(false); } });
   $("axis").addEventListener("change", event => setAxis(event.target.value));
   $("smooth").addEventListener("input", event => setSmooth(event.target.value));
+  $("against-label").hidden = data.runs.length < 2;
+  $("against").replaceChildren(make("option", { value: "" }, "nothing"), ...data.runs.map(run => make("option", { value: run.index }, run.label)));
+  $("against").addEventListener("change", event => setAgainst(event.target.value === "" ? null : Number(event.target.value)));
+  $("clip").addEventListener("click", () => setClip(!state.clip));
   $("log").addEventListener("click", () => setLog(!state.log));
   $("whole").addEventListener("click", whole);
   $("sheet-close").addEventListener("click", () => sheet(false));
@@ -327,4 +357,4 @@ function start() {
 }
 
 start();
-window.report = { state, data, timing, view, toggle, setAxis, setLog, setSmooth, setCursor, get charts() { return charts; } }; // for the tests and the curious
+window.report = { state, data, timing, view, toggle, setAxis, setLog, setSmooth, setClip, setAgainst, setCursor, get charts() { return charts; } }; // for the tests and the curious

@@ -97,7 +97,20 @@ static inline bool run_log_is_restart(const RunLog *l, int k) {
     return k > 0 || l->starts[k].step > 0;
 }
 
-/* The page of these logs. going: a program still writes the log, and the page will be replaced by a later one. */
-void run_page_write(FILE *f, const RunLog *logs, int n, bool going);
+/* What the ops of a step took and were predicted to take, of one traced program. */
+typedef struct {
+    const char *name;
+    double events, predicted_us, actual_us;
+    double error; /* share of what all events differ by */
+} RunOp;
+typedef struct {
+    const char *title;
+    const RunOp *ops;
+    int n;
+} RunTrace;
+
+/* The page of these logs, and of so many traces. going: a program still writes the log, and the page will be replaced
+ * by a later one. */
+void run_page_write(FILE *f, const RunLog *logs, int n, const RunTrace *traces, int ntraces, bool going);
 
 #endif

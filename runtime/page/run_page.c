@@ -13,6 +13,7 @@ PAGE_EMBED(css, "runtime/page/run.css");
 PAGE_EMBED(data, "runtime/page/data.js");
 PAGE_EMBED(chart, "runtime/page/chart.js");
 PAGE_EMBED(memory, "runtime/page/memory.js");
+PAGE_EMBED(ops, "runtime/page/ops.js");
 PAGE_EMBED(main, "runtime/page/run.js");
 
 static void put_text(FILE *f, const char *text) {
@@ -138,14 +139,32 @@ static void put_log(FILE *f, const RunLog *l) {
     putc('}', f);
 }
 
+static void put_trace(FILE *f, const RunTrace *t) {
+    fputs("{\"title\":", f);
+    put_text(f, t->title);
+    fputs(",\"ops\":[", f);
+    for (int i = 0; i < t->n; i++) {
+        fputs(i ? ",\n{\"name\":" : "{\"name\":", f);
+        put_text(f, t->ops[i].name);
+        put_member(f, "events", t->ops[i].events);
+        put_member(f, "predicted_us", t->ops[i].predicted_us);
+        put_member(f, "actual_us", t->ops[i].actual_us);
+        put_member(f, "error", t->ops[i].error);
+        putc('}', f);
+    }
+    fputs("]}", f);
+}
+
 typedef struct {
     const RunLog *logs;
     int n;
+    const RunTrace *traces;
+    int ntraces;
     bool going;
 } Page;
 
 static void part(FILE *f, char mark, const void *of) {
-    const PageText scripts[] = {PAGE_FILE(data), PAGE_FILE(chart), PAGE_FILE(memory), PAGE_FILE(main)};
+    const PageText scripts[] = {PAGE_FILE(data), PAGE_FILE(chart), PAGE_FILE(memory), PAGE_FILE(ops), PAGE_FILE(main)};
     const Page *w = of;
     if (mark == 'c') page_put(f, PAGE_FILE(css));
     for (size_t i = 0; mark == 's' && i < sizeof scripts / sizeof *scripts; i++) page_put(f, scripts[i]);
@@ -155,9 +174,14 @@ static void part(FILE *f, char mark, const void *of) {
         if (i) fputs(",\n", f);
         put_log(f, &w->logs[i]);
     }
+    fputs("],\"traces\":[", f);
+    for (int i = 0; i < w->ntraces; i++) {
+        if (i) fputs(",\n", f);
+        put_trace(f, &w->traces[i]);
+    }
     fputs("]}", f);
 }
 
-void run_page_write(FILE *f, const RunLog *logs, int n, bool going) {
-    page_fill(f, PAGE_FILE(html), part, &(Page){logs, n, going});
+void run_page_write(FILE *f, const RunLog *logs, int n, const RunTrace *traces, int ntraces, bool going) {
+    page_fill(f, PAGE_FILE(html), part, &(Page){logs, n, traces, ntraces, going});
 }

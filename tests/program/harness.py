@@ -3,10 +3,12 @@
 Relies on: alone.py, python3's standard library, build/shardc, build/libsc_cpu*.a.
 Relied on by: tests/program/test_*.py, run.py, tests/golden."""
 import array
+import fcntl
 import hashlib
 import json
 import math
 import os
+import pty
 import random
 import re
 import shutil
@@ -14,6 +16,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import threading
 import time
 
@@ -97,6 +100,43 @@ def must(args, **kw):
     rc, out, err = command(args, **kw)
     check(rc == 0, "exit %d from: %s\n%s%s" % (rc, " ".join(args), out[-3000:], err[-3000:]))
     return out
+
+
+def on_terminal(columns, args):
+    """What a command prints on a terminal that is so wide; it must end well."""
+    pid, end = pty.fork()
+    if not pid:
+        fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+        os.chdir(ROOT)
+        os.execv(args[0], args)
+    said = b""
+    while True:
+        try:
+            piece = os.read(end, 1 << 16)
+        except OSError:  # the other end is closed
+            piece = b""
+        if not piece:
+            break
+        said += piece
+    os.close(end)
+    check(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, "on a terminal %s says %s" % (" ".join(args), said[-1000:]))
+    return said.decode().replace("\r\n", "\n")
+
+
+def entries(text):
+    """[(label, text)] of what `shardc predict` prints behind labels, each on one line however many it takes."""
+    found = []
+    for line in text.split("\n"):
+        if re.match(r"  \S", line):
+            found.append((line[2:11].strip(), line[11:].strip()))
+        elif line.startswith(" " * 11) and found:
+            found[-1] = (found[-1][0], found[-1][1] + " " + line.strip())
+    return found
+
+
+def entry(text, label):
+    """The first of that label; "" where there is none."""
+    return dict(reversed(entries(text))).get(label, "")
 
 
 # ── processors ───────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -13,7 +13,7 @@ import sys
 from harness import BUILD, ROOT, check, command, scratch
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
-MOST = 14  # lines of one output that a page shows
+MOST, PREDICTED = 14, 28  # lines of one output that a page shows; of a prediction
 
 
 def folder_of(text, name):
@@ -119,9 +119,10 @@ def holds(path, least):
 
 def abridged(printed):
     """Without the lines of libraries, and not more than a page has room for."""
-    out = []
+    out, library = [], False
     for line in printed:
-        left_out = line.startswith("  library") or len(out) >= MOST
+        library = line.startswith("  library") or (library and line.startswith(" " * 11))
+        left_out = library or len(out) >= (PREDICTED if printed[0].startswith("fits ") else MOST)
         if not left_out:
             out.append(line.rstrip())
         elif out[-1] != "...":

@@ -1,9 +1,9 @@
-"""Writes models/pictures/: what README.md shows of the pages of plans, in light and dark, in 255 colours: a third of the bytes. With names of PNG
+"""Writes models/pictures/: what README.md and compiler/report/README.md show of the pages of plans, in light and dark, in 255 colours: a third of the bytes. With names of PNG
 files it does only the latter, which is how the page of runs in runtime/README.md, a picture of two runs, got small.
 
   python3 tests/program/pictures.py
 
-Relies on: harness.py, browser.py, Chromium. Relied on by: README.md, which shows the pictures; run by hand when a page has changed."""
+Relies on: harness.py, browser.py, Chromium. Relied on by: README.md and compiler/report/README.md, which show the pictures; run by hand when a page has changed."""
 import collections
 import os
 import struct

@@ -11,7 +11,7 @@ import struct
 import subprocess
 import threading
 
-from harness import ROOT, SHARDC, build, check, command, events_of, must, read_log, scratch, shardc
+from harness import ROOT, SHARDC, build, check, command, entry, events_of, must, on_terminal, read_log, scratch, shardc
 
 MLP = os.path.join(ROOT, "models", "mlp.lua")
 FOLDER = scratch("cli")
@@ -52,6 +52,11 @@ CASES = [
     (["run", MLP, "--steps", "3"], 2, "--steps is no option of shardc run; options of the program stand after --: shardc run MODEL.lua -- --steps ..."),
     (["run", MLP, "--set", "--x", "--data=x"], 2, "--data is no option of shardc run"),
     (["predict", MLP, "dim=3"], 2, "one input is enough, " + MLP + " was given already; an option of the model is set by --set dim=3"),
+    (["report", TEXT, "--traced", "run.json"], 2, "--traced run.json: PROGRAM=FILES is wanted"),
+    (["report", TEXT, "--traced", MLP + "=run.json"], 2, "with a model the options of the run would be missing; give the binary that ran"),
+    (["report", TEXT, "--traced", PLAN + "=run.json", "--format", "json"], 2, "--traced adds to the text and to the page: leave out --format json"),
+    (["report", TEXT, "--traced", PLAN + "=" + TEXT], 1, "text:1"),
+    (["man", "predict"], 2, "predict: `shardc man` takes no input; leave it out"),
     (["predict", MLP[:-4]], 1, "cannot read " + MLP[:-4] + ": No such file or directory; is it " + MLP + "?"),
     (["predict", ""], 2, "predict: an argument is empty: is a variable of the shell not set?"),
     (["predict", MLP, "--policy", ""], 2, "predict: an argument is empty"),
@@ -198,7 +203,7 @@ def test_diagnostics():
     wrong = []
     for args, code, says in CASES:
         rc, out, err = command([SHARDC, *args])
-        if rc != code or says not in err or len(err.strip().splitlines()) > (20 if not args else 2):
+        if rc != code or says not in err or len(err.strip().splitlines()) > (24 if not args else 2):
             wrong.append("shardc %s: exit %d: %s" % (" ".join(args), rc, err.strip() or out.strip()))
     check(not wrong, "\n".join(wrong))
     check(open(COPY).read() == open(PART).read() == open(MLP).read(), "a model is written over")
@@ -305,19 +310,58 @@ def test_reasons_of_waits():
     return "%d waits" % sum(told.values())
 
 
+def test_predictions_fit_a_terminal():
+    """80 columns, but for a word or the command of a plan that is longer; the answer stands before all else. Names of any length break no table."""
+    deep = os.path.join(scratch("deep"), "deep.lua")
+    with open(MLP) as f, open(deep, "w") as out:
+        out.write(re.sub(r"\bup\b", "up_" + "of_a_very_long_name_" * 4, f.read()))
+    llama = os.path.join(ROOT, "models", "llama3.lua")
+    for args in ([MLP], [deep, "--world", "2"], [os.path.join(ROOT, "models", "moe.lua"), "--world", "4", "--device", "h200"], [llama, "--set", "size=8b", "--world", "16", "--device", "h200"],
+                 [llama, "--set", "size=8b", "--set", "batch=8", "--device", "rtx4090", "--tokens", "1e9", "--price", "2"]):
+        rc, text, err = command([SHARDC, "predict", *args])
+        lines = text.splitlines()
+        check(lines[0].startswith("fits ") and lines[1].startswith("  step     ") and (rc == 0 or "batch=8" in args), text + err)
+        for line in lines:
+            check(len(line) <= 80 or " " not in re.sub(r" \(\d+\)$", "", line[20:]).strip() or line.strip().startswith("shardc plan "), "%d columns: %s" % (len(line), line))
+            check(line == line.rstrip(), "spaces at the end: %r" % line)
+    check("up_of_a_very" in shardc("predict", deep), "the long name is not there")
+
+
+def test_inspect_on_a_terminal():
+    """A table with a header: no wider than the terminal, whose cells go on below. A wide one says all that a line says. Training stands first, in pipes too."""
+    args = [SHARDC, "inspect", os.path.join(ROOT, "models", "gpt2.lua"), "--world", "2", "--set", "layers=2", "--set", "dim=64", "--set", "heads=2", "--set", "seq=32"]
+    piped = must(args)
+    order = lambda text: re.findall(r"(?m)^program (\w+): ", text)
+    check(order(piped)[0] == "micro" and sorted(order(piped)) == ["eval", "init", "micro", "sample", "start"], "programs in the order %s" % order(piped))
+    for columns in (80, 100, 130):
+        text = on_terminal(columns, args)
+        check(order(text) == order(piped), "programs in the order %s" % order(text))
+        check(all(len(line) <= columns and line == line.rstrip() for line in text.splitlines()), "wider than %d:\n%s" % (columns, max(text.splitlines(), key=len)))
+        head = re.search(r"^program micro: .*\n(?:.*\n)*?id +(.*)$", text, re.M)[1].split()
+        check(head == ["stream", "op", "phase", "module"] + ["reads", "writes"] * (columns >= 120) + ["waits", "source"], "the header is %s" % head)
+        check(("--columns default" in text) == (columns < 120), "what is left out is not said, or nothing is and it is")
+    wide = on_terminal(1000, args)
+    for line in piped.splitlines():
+        words = re.sub("  (r|w|wait) ", "  ", line).split()
+        found = re.match(r"(\S+) (compute|gather|reduce)  ", line)
+        check(not found or any(row.split() == words for row in wide.splitlines()), "no row says what this line does: " + line)
+    chosen = on_terminal(80, [*args, "--columns", "op,reads", "--program", "micro"])
+    check(re.search(r"^id +op +reads$", chosen, re.M) and "master:" not in chosen and "master" in chosen, chosen[:600])
+
+
 def test_nodes():
     """Predict says on how many nodes the ranks stand, and that a network between them takes longer than links."""
     def step_line(*args):
-        return next(line for line in shardc("predict", MLP, *args).splitlines() if line.startswith("  step "))
+        return entry(shardc("predict", MLP, *args), "step")
 
     def step(*args):
         plan = json.loads(shardc("predict", MLP, "--device", "h200", *args, "--format", "json"))
         return step_line("--device", "h200", *args), plan["prediction"]["step_us"]
     (one, fast), (eight, slow) = step("--world", "8"), step("--world", "8", "--nodes", "8")
-    check("nodes" not in one and " on 8 nodes of 1 " in eight and slow > fast, "%s\n%s" % (one, eight))
+    check("nodes" not in one and "· 8 nodes of 1" in eight and slow > fast, "%s\n%s" % (one, eight))
     for world, nodes in ((9, "3 nodes of 3"), (12, "2 nodes of 6"), (13, "13 nodes of 1"), (64, "8 nodes of 8")):
         line, _ = step("--world", str(world))
-        check(" on %s " % nodes in line, line)
+        check(line.endswith("· " + nodes), line)
     line = step_line("--world", "12", "--nodes", "1")
     check("nodes" not in line, "ranks of a CPU: " + line)
     text = open(os.path.join(ROOT, "compiler", "devices", "h200.lua")).read()
@@ -326,7 +370,7 @@ def test_nodes():
         mine = os.path.join(scratch("profile"), "mine.lua")
         open(mine, "w").write(text.replace("  ranks_per_node = 8,\n", states))
         one, two = (step_line("--device", mine, "--world", "13", *more) for more in ((), ("--nodes", "13")))
-        check("nodes" not in one and " on 13 nodes of 1 " in two, "any number of ranks a node: %s\n%s" % (one, two))
+        check("nodes" not in one and "· 13 nodes of 1" in two, "any number of ranks a node: %s\n%s" % (one, two))
 
 
 def test_models_from_other_editors():
@@ -414,7 +458,7 @@ def test_a_batch_is_counted_in_tokens_or_samples():
         rc, said, err = command([SHARDC, "predict", model, "--world", "2", "--tokens", "6e6", "--price", "100"])
         if unit == "tok/s":                                  # 100,000 steps of 60 tokens on two ranks
             hours = 1e5 * q["step_us"] * 1e-6 / 3600 * 2
-            found = re.search(r"6,000,000 tokens take 100,000 steps, .* days: ([\d,]+) rank-hours, ([\d,]+) at 100 an hour", said)
+            found = re.search(r"6,000,000 tokens take 100,000 steps, .* days: ([\d,]+) rank-hours, ([\d,]+) at 100 an hour", entry(said, "train"))
             check(found and abs(int(found[2].replace(",", "")) - 100 * hours) <= 1, said)
         else:
             check(rc == 1 and "this model's inputs are no tokens, so none are counted" in err, err)

@@ -344,6 +344,33 @@ def test_text_folds_layers_and_counts_all():
     return "%d lines; --all: %d rows" % (out.count("\n"), rows)
 
 
+def test_text_joins_what_was_exchanged():
+    """Added and removed events of one op, phase and stream are a row with the net; --all has each row by itself."""
+    args, seen = [*arguments("gpt2.lua", 4, GPT2, H200), "--vs", "--set", "precision=bf16"], 0
+    out, everything, d = shardc("diff", *args), shardc("diff", *args, "--all"), json.loads(shardc("diff", *args, "--format", "json"))
+    check("net" not in everything, "--all joins rows")
+    for p in d["programs"]:
+        ops = collections.defaultdict(lambda: [[], []])
+        for e in p["events"]:
+            for side, change in (("b", "added"), ("a", "removed")):
+                if change in e["changes"]:
+                    ops[e[side]["op"], e[side]["phase"], e[side]["stream"]][side == "a"].append(e[side]["duration_us"])
+        section = out.partition("events of %s: " % p["name"])[2].partition("\nevents of ")[0] if p["name"] else ""
+        for (op, phase, stream), (added, removed) in ops.items():
+            if not added or not removed:
+                continue
+            net = len(added) - len(removed)
+            row = re.search(r"^  \+%d -%d, net %s +%s  %s .*  on %s, (\S+) (\S+) -> (\S+) (\S+), " % (len(added), len(removed), r"\+%d" % net if net > 0 else net, re.escape(op), phase, stream), section, re.M)
+            check(row, "no row of %s %s in\n%s" % (op, phase, section))
+            us = lambda n, unit: float(n) * {"us": 1, "ms": 1e3, "s": 1e6}[unit]
+            for said, want in ((us(row[1], row[2]), sum(removed)), (us(row[3], row[4]), sum(added))):
+                check(abs(said - want) <= 0.051 * {"us": 1, "ms": 1e3, "s": 1e6}[row[2]], "%s: %s, not %g" % (op, row[0], want))
+            check(not re.search(r"^ +\d+ (added|removed) +%s  %s " % (re.escape(op), phase), section, re.M), "the op has another row too:\n" + section)
+            seen += 1
+    check(seen, "nothing was exchanged")
+    return "%d rows" % seen
+
+
 # ── bounds ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
 def test_fail_if():
     plans = Plans()

@@ -24,7 +24,7 @@ function experts:forward(x, index)
 end
 model.x, model.experts = nn.parameter { %(ROWS)d, %(IN)d }, experts
 function model:forward(index) return self.experts(self.x, index) end
-nn.fully_shard(experts, { mp_policy = { param_dtype = o.precision, matmul_dtype = "fp8", recipe = o.recipe, matmul_grad_dtype = o.grad } })
+nn.fully_shard(experts, { mp_policy = { param_dtype = o.precision, matmul_dtype = "fp8", matmul_expert_dtype = "fp8", recipe = o.recipe, matmul_grad_dtype = o.grad } })
 nn.fully_shard(model)
 return nn.training {
   model = model, batch = { c = nn.input("fp32", { %(ROWS)d, %(OUT)d }), index = nn.input("int32", { %(ROWS)d }) },
@@ -110,7 +110,7 @@ def test_beside_pytorch():
     return "; ".join(model_agrees("moe", "fp8_experts.json", recipe=recipe) for recipe in ("tensor", "delayed"))
 
 
-SMALL = {"layers": 2, "dim": 64, "heads": 2, "kv_heads": 2, "ffn": 96, "experts": 4, "vocab": 256, "batch": 4, "seq": 32, "matmul": "fp8", "precision": "bf16"}
+SMALL = {"layers": 2, "dim": 64, "heads": 2, "kv_heads": 2, "ffn": 96, "experts": 4, "vocab": 256, "batch": 4, "seq": 32, "matmul": "fp8", "experts_matmul": "fp8", "precision": "bf16"}
 
 
 def policy(text):
@@ -159,14 +159,14 @@ def products(*args, **options):
 
 
 def test_what_leaves_experts_wide():
-    check(products() == ([0, 1], True) and products(matmul="plain") == ([], False), "%s, %s" % (products(), products(matmul="plain")))
+    check(products() == ([0, 1], True) and products(matmul="plain") == ([0, 1], False), "%s, %s" % (products(), products(matmul="plain")))
     check(products(layers=4, matmul_wide=1)[0] == [1, 2], "matmul_wide = 1: %s" % products(layers=4, matmul_wide=1)[0])
     check(products(experts_matmul="plain") == ([], True), "experts_matmul = plain: %s" % (products(experts_matmul="plain"),))
-    check(products(recipe="block") == ([], True), "blocks: %s" % (products(recipe="block"),))
+    check(products(recipe="block", experts_matmul="plain") == ([], True), "blocks: %s" % (products(recipe="block", experts_matmul="plain"),))
     file = policy('{ match = "layers.0", fully_shard = { mp_policy = { matmul_expert_dtype = "plain" } } }')
     check(products("--policy", file) == ([1], True), "a policy: %s" % (products("--policy", file),))
     file = policy('{ match = "layers.0", fully_shard = { mp_policy = { matmul_expert_dtype = "fp8" } } }')
-    check(products("--policy", file, matmul="plain") == ([0], False), "experts alone: %s" % (products("--policy", file, matmul="plain"),))
+    check(products("--policy", file, matmul="plain", experts_matmul="plain") == ([0], False), "experts alone")
 
 
 def test_predictions_name_them():
@@ -181,12 +181,12 @@ def test_refused():
     moe = "models/moe.lua"
     both = policy('{ match = "layers.0", fully_shard = { mp_policy = { matmul_expert_dtype = "fp8" } } }')
     refused(r"policy\.lua:\d+: .*matmul_expert_dtype = \"fp8\" with recipe = \"block\" \(.*moe\.lua:\d+\): products of experts have no scales of blocks; leave it out", "--policy", both,
-            model_file=moe, **dict(SMALL, recipe="block"))
+            model_file=moe, **dict(SMALL, recipe="block", experts_matmul="plain"))
     file = policy('{ match = "layers.0", fully_shard = { mp_policy = { matmul_expert_dtype = "int8" } } }')
     refused(r"policy\.lua:\d+: .*matmul_expert_dtype = \"int8\"; there are \"fp8\".*\"plain\"", "--policy", file, model_file=moe, **SMALL)
     refused(r"policy\.lua:\d+: matmul_expert_dtype = \"fp8\": a100 \(compute capability 8\.0\) has no products in fp8", "--policy", both, "--device", "a100", model_file=moe,
-            **dict(SMALL, matmul="plain"))
+            **dict(SMALL, matmul="plain", experts_matmul="plain"))
     refused(r"policy\.lua:\d+: matmul_expert_dtype = \"fp8\": no linear or routed expert of its units can multiply in fp8: .*multiples of 16", "--policy", both, model_file=moe,
-            **dict(SMALL, matmul="plain", ffn=24))
+            **dict(SMALL, matmul="plain", experts_matmul="plain", ffn=24))
     refused(r"moe\.lua:\d+: layers\.0\.mlp\.experts: its unit multiplies in fp8 \(matmul_expert_dtype, at .*policy\.lua:\d+\).* its input has 248", "--policy", both,
-            model_file=moe, **dict(SMALL, matmul="plain", seq=31))
+            model_file=moe, **dict(SMALL, matmul="plain", experts_matmul="plain", seq=31))

@@ -6,7 +6,7 @@ import os
 import re
 
 from browser import Browser, quiet
-from harness import ROOT, SHARDC, check, command, corpus, must, scratch, shardc
+from harness import ROOT, SHARDC, check, command, corpus, entry, must, scratch, shardc
 
 SMALL = ["--world", "2", "--set", "layers=2", "--set", "dim=32", "--set", "heads=2", "--set", "vocab=256", "--set", "batch=2", "--set", "seq=16"]
 # what an entry says: (changes, options of gpt2 that it overrides)
@@ -49,7 +49,7 @@ def test_reports():
             check("\npolicy: %s\n" % line in text, "%s: inspect says %s" % (name, text.split("\n")[:4]))
             held = re.search("^options: (.*)$", text, re.M)[1].split()
             check(held == ["%s=%s" % o for o in options.items() if o[1] and o[0] not in overrides], "%s: options are %s" % (name, held))
-            check("\n  policy   %s\n" % line in shardc("predict", *source), "%s: predict does not name it" % name)
+            check(entry(shardc("predict", *source), "policy") == line, "%s: predict does not name it" % name)
         settings = {s["name"]: (s["a"], s["b"]) for s in json.loads(shardc("diff", model, *SMALL, "--vs", "--policy", path, "--format", "json"))["settings"]}
         want = {"policy": (None, path), **{o: (options[o], "%s (overridden by %s)" % (options[o], path)) for o in overrides}}
         check(settings == want, "%s: diff says %s" % (name, settings))
@@ -59,7 +59,7 @@ def test_reports():
     check([p["changes"] for p in both] == [["recompute"], ["prefetch"]], "two files: %s" % both)
     whole = json.loads(shardc("predict", model, *SMALL, "--format", "json"))["peak"]["bytes"]
     text = shardc("predict", model, *SMALL, "--budget", "%d" % (whole * .97))
-    check(re.search(r"^  policy   chosen for the budget: [a-z, ]+; in place of ", text, re.M), "a budget's choice is not told:\n" + text)
+    check(re.match("chosen for the budget: [a-z, ]+; in place of ", entry(text, "policy")), "a budget's choice is not told:\n" + text)
     # values of a sweep that the file overrides
     rows = [re.split(r"  +", line.strip())[:2] for line in shardc("predict", model, *SMALL, "--policy", os.path.join(folder, "recompute.lua"), "--sweep", "recompute=none,full", "--sweep", "dropout=0,0.5").splitlines()[1:5]]
     check(rows == [[r, q] for r in ("none (overridden)", "full") for q in ("0", "0.5")], "a sweep's values are %s" % rows)

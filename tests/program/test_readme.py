@@ -65,7 +65,7 @@ def test_pointwise_op_in_c():
 
 
 # ── the tour: what it prints is what the commands print ──────────────────────────────────────────────────────────────────
-TOUR = (("README.md", "A tour"), ("models/README.md", "What can be asked of a model"), ("runtime/README.md", "On GPUs"), ("compiler/schedule/README.md", "Happens-before"))
+TOUR = (("README.md", "A prediction"), ("README.md", "A page"), ("compiler/report/README.md", "A tour of a plan"), ("models/README.md", "What can be asked of a model"), ("runtime/README.md", "On GPUs"), ("compiler/schedule/README.md", "Happens-before"))
 
 
 def tour():
@@ -133,10 +133,28 @@ def test_tour_shows_one_program():
     return "%d steps" % len(shown)
 
 
+def test_first_model():
+    """The model that the README shows trains by the command that it shows: what is printed stands there, but for times; losses are near."""
+    shown = blocks("README.md", "A model")
+    folder = pages.folder_of("", "first")
+    lua, lines = next(b for language, b in shown if language == "lua"), next(b for language, b in shown if "shardc run" in b).split("\n")
+    with open(os.path.join(folder, "bytes.lua"), "w") as f:
+        f.write(lua)
+    there = lambda command: command.replace("build/text.bin", "text.bin").replace(" LICENSE ", " %s " % os.path.join(ROOT, "LICENSE"))
+    data, train = [there(c) for c in commands_of(lines)]
+    must(["sh", "-c", data], cwd=folder)
+    out = must(["sh", "-c", train.replace(" --world", " -o made/bytes --world")], cwd=folder).split("\n")
+    head = [l for l in lines if re.match("model|arena", l)]
+    check(len(head) == 2 and all(l in out for l in head), "the README shows %s, the program prints %s" % (head, out[:6]))
+    want, got = trained_steps(lines), trained_steps(out)
+    check(sorted(want, key=int) == ["1", "100"] and all(got[n][0] == want[n][0] and abs(got[n][1][0] - want[n][1][0]) <= .02 * want[n][1][0] for n in want), "the README shows %s, the program prints %s" % (want, got))
+    check(len(lua.strip().split("\n")) <= 15, "the first model is long")
+
+
 def test_demo():
     """What the README shows of `make demo` is for the program and the steps of tests/demo.sh; losses and times are those of one run."""
     script = open(os.path.join(ROOT, "tests", "demo.sh")).read()
-    shown = next(body for _, body in blocks("README.md", "A demo"))
+    shown = next(body for _, body in blocks("README.md", "Two commands") if body.startswith("$ make demo"))
     printed = must([os.path.join(BUILD, "shardc"), "predict", "models/gpt2.lua", *re.search('options="(.*)"', script)[1].split()]).split("\n")
     line = next(l for l in shown.split("\n") if l.startswith("  arena "))
     check(line in printed, "the README's demo shows\n%s\nand predict prints\n%s" % (line, "\n".join(printed)))

@@ -211,7 +211,73 @@ def smoothing(b, log):
     for got, v in zip(shown, values):
         total, weight = by * total + (1 - by) * v, by * weight + 1 - by
         check(near(got, total / weight), "smoothed: %s, wanted %s" % (got, total / weight))
+    charts = b.run("report.charts.map(c => [c.figure.title, report.data.runs.some(r => { const k = c.curve(r); return k && new Set(k.raw).size > 1 && k.y.some((y, i) => y !== k.raw[i]); })])")
+    constant = ("targets of a validation",)
+    check(all(is_smooth or title in constant for title, is_smooth in charts), "these are not smoothed: %s" % [t for t, s in charts if not s])
+    b.run("report.toggle(report.data.runs[1]); const made = report.charts.find(c => c.figure.key === 'lr').curve(report.data.runs[0]); made.raw = made.y = made.y.map((v, i) => i % 2 ? 0.001 : 0.0010000000000000002)")
+    check(b.run("(() => { const c = report.charts.find(c => c.figure.key === 'lr'); c.draw(); return c.y1 - c.y0; })()") > 1e-6, "what rounding leaves of a constant is an axis")
+    b.run("report.toggle(report.data.runs[1])")
     b.run("report.setSmooth(0)")
+
+
+def difference(b, logs):
+    """Curves minus the first run's: at a step of both, the difference of their values; along a line between its steps; nothing outside of them."""
+    b.run("report.setAxis('step'); const chosen = document.querySelector('#against'); chosen.value = '0'; chosen.dispatchEvent(new Event('change'))")
+    for index, key in ((0, "loss"), (0, "grad_norm"), (1, "loss")):
+        of, base = dict(rows(logs[index], key)), dict(rows(logs[0], key))
+        x, y = b.run("(() => { const c = report.charts.find(c => c.figure.key === '%s').curve(report.data.runs[%d]); return [c.x, c.y]; })()" % (key, index))
+        check(len(x) == len(of) and all(near(got + 1, of[step] - base[step] + 1) for step, got in zip(x, y)), "%s of run %d: %s" % (key, index, y[:5]))
+    x, y = b.run("(() => { const c = report.charts.find(c => c.figure.key === 'val_loss').curve(report.data.runs[1]); return [c.x, c.y]; })()")
+    of, base = dict(rows(logs[1], "val_loss")), dict(rows(logs[0], "val_loss"))
+    for step, got in zip(x, y):
+        low, high = max((s for s in base if s <= step), default=None), min((s for s in base if s >= step), default=None)
+        want = None if low is None or high is None else of[step] - (base[low] if low == high else base[low] + (base[high] - base[low]) * (step - low) / (high - low))
+        check((got is None) == (want is None) and (got is None or near(got + 1, want + 1)), "at step %d: %s, wanted %s" % (step, got, want))
+    b.run("report.setCursor(70)")
+    b.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    said = b.run("document.querySelector('#at td[data-figure=\"loss\"][data-run=\"1\"]').textContent")
+    less = dict(rows(logs[1], "loss"))[70] - dict(rows(logs[0], "loss"))[70]
+    check(said.endswith(" (%s%s)" % ("\u2212" if less < 0 else "+", b.run("numberText(%.17g)" % abs(less)))), "the cursor says " + said)
+    check(b.run("report.charts[0].heading.textContent") == "loss, minus a.jsonl", "the chart is called " + b.run("report.charts[0].heading.textContent"))
+    best = [min(v for _, v in rows(log, "loss")) for log in logs]
+    said = b.run("document.querySelector('#totals td[data-key=\"loss_best\"][data-run=\"1\"]').textContent")
+    share = 100 * (best[1] / best[0] - 1)
+    check(said.endswith("(%s%.*f %%)" % ("\u2212" if share < 0 else "+", 2 if abs(share) < 10 else 1, abs(share))), "the table says " + said)
+    b.run("report.setAgainst(null)")
+    check(b.run("report.charts[0].curve(report.data.runs[0]).raw[0]") == rows(logs[0], "loss")[0][1], "the curves do not come back")
+
+
+def test_outliers():
+    """What lies further from the middle 96 of 100 than these are wide is left out of the axis, and a mark says how many points and how far; a button
+    brings it back. Few values, and those without outliers, are shown whole."""
+    folder = scratch("report")
+    path, page = os.path.join(folder, "spikes.jsonl"), os.path.join(folder, "spikes.html")
+    log = made(path, 400)
+    spikes = {50: 900.0, 200: 1234.5, 300: -77.0}
+    for line in log:
+        if line.get("step") in spikes and "grad_norm" in line:
+            line["grad_norm"] = spikes[line["step"]]
+    with open(path, "w") as f:
+        f.writelines(json.dumps(line) + "\n" for line in log)
+    shardc("report", path, "-o", page)
+    axis = "(() => { const c = report.charts.find(c => c.figure.key === '%s'); c.draw(); return [c.y0, c.y1, c.outside]; })()"
+    values = sorted(v for _, v in rows(log, "grad_norm"))
+    low, high = values[int((len(values) - 1) * .02)], values[math.ceil((len(values) - 1) * .98)]
+    with Browser() as b:
+        b.open(page)
+        y0, y1, outside = b.run(axis % "grad_norm")
+        room = .06 * (3 * (high - low))
+        check(near(y0, low - (high - low) - room) and near(y1, high + (high - low) + room), "the axis is %g to %g, of values mostly from %g to %g" % (y0, y1, low, high))
+        check(outside == "2 above, up to 1,234.5; 1 below, down to \u221277" or outside == "2 above, up to 1,234.5; 1 below, down to -77", "the mark says " + outside)
+        for key in ("tok_s", "lr"):
+            check(b.run(axis % key)[2] == "", "%s is clipped: %s" % (key, b.run(axis % key)))
+        b.click_on("#clip")
+        y0, y1, outside = b.run(axis % "grad_norm")
+        check(y0 < -77 and y1 > 1234.5 and outside == "" and b.run("document.querySelector('#clip').getAttribute('aria-pressed')") == "false", "not clipped: %g to %g, %s" % (y0, y1, outside))
+        b.press("c")
+        b.run("report.view(1, 20)")
+        check(b.run("report.state.clip") and b.run(axis % "grad_norm")[2] == "", "twenty values have outliers")
+        quiet(b, page)
 
 
 def by_hand(b, log):
@@ -278,6 +344,7 @@ def test_page():
         compared = sum(cursors(b, logs, axis) for axis in ("step", "time", "position"))
         drawn(b)
         smoothing(b, logs[0])
+        difference(b, logs)
         by_hand(b, logs[0])
         texts = accessible(b, "report.setCursor((report.state.x0 + report.state.x1) / 2)")
         b.ask("Emulation.setEmulatedMedia", media="print")
@@ -383,7 +450,8 @@ def test_text_and_json():
 
 
 def test_several_runs_are_one_table():
-    """Options that differ are its first columns, in the log's order; what is the same stands above, and neither is left out."""
+    """Options that differ are its first columns, in the log's order; what is the same stands below, and neither is left out.
+    A table that would be wider than 100 columns has a column a run instead of a row a run."""
     folder = scratch("report")
     given = [dict(lr=1e-3, batch=16, seed=1, data="a.bin", clip=1), dict(lr=2e-3, batch=32, seed=1, data="b.bin", clip=1), dict(lr=1e-3, batch=16, seed=3, data="a.bin", clip=1, weights="w")]
     given = [dict(g, **{"option precision": p, "option layers": "4"}) for g, p in zip(given, ("fp32", "bf16", "bf16"))]
@@ -397,9 +465,9 @@ def test_several_runs_are_one_table():
         with open(path, "w") as f:
             f.writelines(json.dumps(line) + "\n" for line in log)
     text = shardc("report", *paths)
-    head, body = text.split("\n\n")[:2]
-    check(head.startswith("the same in all runs: model=net target=cpu ranks=2 clip=1 layers=4"), "the same are: " + head)
-    rows = [re.split(r"  +", line.strip()) for line in body.split("\n")]
+    body, same = text.split("\n\n")[:2]
+    check(same.startswith("the same in all runs: model=net target=cpu ranks=2 clip=1 layers=4"), "the same are: " + same)
+    rows = [list(row) for row in zip(*(re.split(r"  +", line.strip()) for line in body.split("\n")))]
     check(rows[0] == ["run", "lr", "batch", "seed", "data", "precision", "weights", "steps", "loss", "best", "val_loss", "best", "tok/s", "step", "predicted", "accuracy"], "columns are %s" % rows[0])
     for k, (row, log) in enumerate(zip(rows[1:], logs)):
         want, g = finals(log), given[k]
@@ -407,6 +475,12 @@ def test_several_runs_are_one_table():
         figures = ["%d%s" % (40 + 10 * k, ", 1 restart" if k == 1 else "")] + ["%.6g" % want[f] for f in ("loss_last", "loss_best", "val_loss_last", "val_loss_best")]
         check(row[7:12] == figures and row[12] == format(round(want["tok_s"]), ","), "run %d is %s, wanted %s" % (k, row, figures))
     check(len({len(line) for line in body.split("\n")}) == 1, "the columns do not stand below each other:\n" + body)
+    narrow = os.path.join(folder, "narrow.jsonl")
+    with open(narrow, "w") as f:
+        f.writelines(json.dumps(dict(line, **({"data": "c.bin"} if "model" in line else {}))) + "\n" for line in logs[0])
+    table = shardc("report", paths[0], narrow).split("\n\n")[0].split("\n")
+    check(table[0].split()[:2] == ["run", "data"] and [line.split()[:2] for line in table[1:]] == [["run0.jsonl", "a.bin"], ["narrow.jsonl", "c.bin"]], "a narrow table:\n" + "\n".join(table))
+    check(len({len(line) for line in table}) == 1 and len(table[0]) <= 100, "a narrow table:\n" + "\n".join(table))
     settings = [r["starts"][-1]["settings"] for r in json.loads(shardc("report", *paths, "--format", "json"))["runs"]]
     check([{x["name"]: x["value"] for x in s} for s in settings] == [{k.removeprefix("option "): v if isinstance(v, str) else "%g" % v for k, v in g.items()} for g in given], "JSON says %s" % settings)
     page = os.path.join(folder, "runs.html")
@@ -558,6 +632,35 @@ def runs_in(page):
     text = open(page).read()
     check(text.startswith("<!DOCTYPE html>") and text.endswith("</html>\n"), "half a page of %d bytes" % len(text))
     return json.loads(re.search(r'<script id="runs" type="application/json">(.*?)</script>', text, re.S)[1])
+
+
+def test_ops_of_traced_runs():
+    """--traced: the page's tables of ops, and the text, say what `inspect --actual` says; each program has a table."""
+    folder, given = scratch("report"), []
+    log, page = os.path.join(folder, "log.jsonl"), os.path.join(folder, "ops.html")
+    for world in (1, 2):
+        binary, trace = build("mlp.lua", world=world), os.path.join(folder, "trace%d.json" % world)
+        must([binary, "--data", corpus(), "--steps", "4", "--quiet", "--log", log if world == 2 else os.path.join(folder, "other.jsonl"), "--trace", trace])
+        given.append((binary, trace))
+    args = [x for binary, trace in given for x in ("--traced", binary + "=" + trace)]
+    text = shardc("report", log, *args)
+    check(text == shardc("report", log) + "".join("\n" + shardc("inspect", binary, "--actual", trace) for binary, trace in given), "the text is not that of inspect --actual:\n" + text)
+    shardc("report", log, *args, "-o", page)
+    with Browser() as b:
+        b.open(page)
+        tables = b.run("[...document.querySelectorAll('#ops table')].map(t => [...t.querySelectorAll('tbody tr')].map(r => [r.querySelector('th').textContent, ...[...r.querySelectorAll('td')].map(d => [d.dataset.op, Number(d.dataset.value)])]))")
+        check(len(tables) == 2 and not b.run("document.querySelector('#ops-section').hidden"), "%d tables" % len(tables))
+        for (binary, trace), table in zip(given, tables):
+            want = json.loads(shardc("inspect", binary, "--actual", trace, "--format", "json"))
+            check([r[0] for r in table] == [r["name"] for r in want["by_op"]], "ops: %s" % table)
+            for got, row in zip(table, want["by_op"]):
+                is_ = dict(got[1:])
+                check(near(is_["predicted_us"], row["predicted_us"]) and near(is_["actual_us"], row["actual_us"]) and near(is_["ratio"], row["actual_us"] / row["predicted_us"]) and is_["events"] == row["events"]
+                      and abs(is_["error"] - row["error_us"] / want["error_us"]) < 1e-8, "%s, wanted %s" % (is_, row))
+        check(b.run("document.documentElement.scrollWidth <= innerWidth"), "the page is wider than the window")
+        quiet(b, page)
+    shardc("report", log, "-o", page)
+    check(runs_in(page)["traces"] == [], "ops without --traced")
 
 
 def test_program():

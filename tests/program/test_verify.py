@@ -56,7 +56,7 @@ def test_one_plan_from_model_json_and_binary():
 def test_predict_says_when_it_does_not_fit():
     args = arguments("llama3.lua", 1, dict(size="8b"))
     rc, out, err = command([SHARDC, "predict", *args, "--device", "h100"])
-    check(rc == 1 and "NO, short of" in out and "peak at" in out and not err, "exit %d: %s%s" % (rc, out, err))
+    check(rc == 1 and "NO, short of" in out and "\n  peak     at " in out and not err, "exit %d: %s%s" % (rc, out, err))
     rc, out, _ = command([SHARDC, "predict", *args, "--device", "h100", "--format", "json"])
     check(rc == 1 and json.loads(out)["prediction"]["fits"] is False, "JSON, exit %d" % rc)
     return "llama3 8b on one h100"

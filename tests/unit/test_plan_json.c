@@ -124,9 +124,9 @@ Test(plan_json, filters) {
 
 Test(plan_json, peak_by_class) {
     char *text = printed(predict, small_plan(arena));
-    cr_expect(strstr(text, "peak at e1b0 backward layers.0 of micro, in KiB: unsharded 2.0 · unsharded gradients 2.0 · "
-                           "parameters 1.0 · "
-                           "optimizer state 1.0 · activations 0.5 · inputs 0.2 · record 0.2"),
+    cr_expect(strstr(text, "  peak     at e1b0 backward layers.0 of micro, in KiB\n"
+                           "           unsharded 2.0 · unsharded gradients 2.0 · parameters 1.0 ·\n"
+                           "           optimizer state 1.0 · activations 0.5 · inputs 0.2 · record 0.2"),
               "%s", text);
 }
 

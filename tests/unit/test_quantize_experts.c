@@ -49,14 +49,14 @@ static void expect(const Program *p, int forward, int rows, int over) {
 }
 
 Test(quantize_experts, all_products_of_the_unit) {
-    expect(micro("", "", "matmul_dtype = 'fp8'"), 2, 2, 2);
-    expect(micro("", "", "matmul_dtype = 'fp8', recipe = 'delayed'"), 2, 2, 2);
+    expect(micro("", "", "matmul_dtype = 'fp8', matmul_expert_dtype = 'fp8'"), 2, 2, 2);
+    expect(micro("", "", "matmul_dtype = 'fp8', matmul_expert_dtype = 'fp8', recipe = 'delayed'"), 2, 2, 2);
     expect(micro("", "", "matmul_expert_dtype = 'fp8'"), 2, 2, 2);
-    expect(micro("", "nn.freeze(block.moe)", "matmul_dtype = 'fp8'"), 2, 2, 0);
+    expect(micro("", "nn.freeze(block.moe)", "matmul_dtype = 'fp8', matmul_expert_dtype = 'fp8'"), 2, 2, 0);
 }
 
 Test(quantize_experts, what_leaves_them_wide) {
-    expect(micro("shared = 64", "", "matmul_dtype = 'fp8', matmul_expert_dtype = 'plain'"), 0, 0, 0);
+    expect(micro("shared = 64", "", "matmul_dtype = 'fp8'"), 0, 0, 0);
     expect(micro("shared = 64", "", "matmul_dtype = 'fp8', recipe = 'block'"), 0, 0, 0);
 }
 
@@ -75,17 +75,19 @@ static void expect_turned(const Program *p, Phase turned) {
 }
 
 Test(quantize_experts, matrices_lie_along_the_inner_dimension) {
-    expect_turned(micro("", "", "matmul_dtype = 'fp8'"), BACKWARD);
-    const Program *p = micro("transposed = true", "", "matmul_dtype = 'fp8'");
+    expect_turned(micro("", "", "matmul_dtype = 'fp8', matmul_expert_dtype = 'fp8'"), BACKWARD);
+    const Program *p = micro("transposed = true", "", "matmul_dtype = 'fp8', matmul_expert_dtype = 'fp8'");
     expect_turned(p, FORWARD);
-    cr_expect_eq(count(p, OP_copy, NULL), count(micro("", "", "matmul_dtype = 'fp8'"), OP_copy, NULL),
+    cr_expect_eq(count(p, OP_copy, NULL),
+                 count(micro("", "", "matmul_dtype = 'fp8', matmul_expert_dtype = 'fp8'"), OP_copy, NULL),
                  "gradients of turned matrices are not copied");
 }
 
 /* Gradients of matrices are made in the dtype that they are summed in, with the matrices' shapes. */
 Test(quantize_experts, gradients_over_rows) {
     for (int transposed = 0; transposed < 2; transposed++) {
-        const Program *p = micro(transposed ? "transposed = true" : "", "", "matmul_dtype = 'fp8'");
+        const Program *p =
+            micro(transposed ? "transposed = true" : "", "", "matmul_dtype = 'fp8', matmul_expert_dtype = 'fp8'");
         int n = 0;
         for (int i = 0; i < p->ops.n; i++) {
             const Op *op = p->ops.at[i];
@@ -104,7 +106,7 @@ Test(quantize_experts, gradients_over_rows) {
 
 /* Of rows the route's counts say which have a part; a parameter has all. */
 Test(quantize_experts, scales_are_of_rows_that_groups_have) {
-    const Program *p = micro("", "", "matmul_dtype = 'fp8'");
+    const Program *p = micro("", "", "matmul_dtype = 'fp8', matmul_expert_dtype = 'fp8'");
     int rows = 0, matrices = 0;
     for (int i = 0; i < p->ops.n; i++) {
         const Op *op = p->ops.at[i];
@@ -119,7 +121,7 @@ Test(quantize_experts, scales_are_of_rows_that_groups_have) {
 
 Test(quantize_experts, a_history_has_a_site_for_each_tensor) {
     static char all[4096];
-    snprintf(all, sizeof all, MODEL, "", "", "matmul_dtype = 'fp8', recipe = 'delayed'");
+    snprintf(all, sizeof all, MODEL, "", "", "matmul_dtype = 'fp8', matmul_expert_dtype = 'fp8', recipe = 'delayed'");
     const Graph *g = lowered(all, 1);
     cr_assert_not_null(g->amax_history);
     cr_expect_eq(g->amax_history->shape[0], 4, "two inputs and two gradients");
@@ -135,7 +137,7 @@ Test(quantize_experts, matrices_are_gathered_in_8_bits) {
 }
 
 Test(quantize_experts, costs_name_both_dtypes) {
-    const Program *p = micro("", "", "matmul_dtype = 'fp8'");
+    const Program *p = micro("", "", "matmul_dtype = 'fp8', matmul_expert_dtype = 'fp8'");
     int n[3] = {0};
     for (int i = 0; i < p->ops.n; i++) {
         const Op *op = p->ops.at[i];
@@ -153,7 +155,7 @@ Test(quantize_experts, costs_name_both_dtypes) {
 Test(quantize_experts, a_plan_of_it_is_sound) {
     static char all[4096];
     for (int world = 1; world <= 2; world++) {
-        snprintf(all, sizeof all, MODEL, "bias = true", "", "matmul_dtype = 'fp8'");
+        snprintf(all, sizeof all, MODEL, "bias = true", "", "matmul_dtype = 'fp8', matmul_expert_dtype = 'fp8'");
         expect_sound(lowered(all, world));
     }
 }

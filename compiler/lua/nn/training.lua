@@ -41,8 +41,8 @@ end
 --                                            largest magnitudes are kept beside the state, so that kernels write 8 bits;
 --                                            "block": one for each 128 elements of inputs and gradients and 128 x 128 of
 --                                            weights, on compute capability 9.0 and the CPU
---     matmul_expert_dtype,                   of routed experts, nn.grouped_matmul with the unit's parameters: as matmul_dtype
---                                            unless given, and "plain" with blocks, which they do not have
+--     matmul_expert_dtype,                   "fp8": routed experts, nn.grouped_matmul with the unit's parameters, multiply
+--                                            in fp8; not with blocks, which they do not have
 --     matmul_grad_dtype = "e5m2",            or "e4m3", as blocks always have it
 --     grad_dtype = reduce_dtype },           "bf16", reduce_dtype = "fp32": gradients are rounded and summed in fp32, as in
 --                                            FSDP2; both "bf16": microbatches, too, are added up in bf16, else in fp32
