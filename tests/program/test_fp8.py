@@ -216,6 +216,8 @@ def no_plan_changes_a_bit(**options):
     two = trained(world=2, **options)
     for what in dict(reshard="false"), dict(recompute="full", prefetch=2), dict(offload="state"):
         same_run(two, trained(world=2, **options, **what), "two ranks, %s" % what)
+    # without clipping units are updated within the backward
+    same_run(trained(world=2, clip=0, **options), trained(world=2, clip=0, offload="state", **options), "two ranks, not clipped")
 
 
 def test_no_plan_changes_a_bit():

@@ -260,6 +260,22 @@ Test(quantize, weights_travel_in_8_bits) {
     }
 }
 
+/* Without clipping a unit is updated as soon as nothing reads it. */
+Test(quantize, scales_are_written_when_nothing_reads_them_any_more) {
+    const Graph *g = lowered(text("", "matmul_dtype = 'fp8'"), 2);
+    const Program *p = program(g, "micro");
+    int reads = 0, written = -1;
+    for (int i = 0; i < p->ops.n; i++) {
+        const Op *op = p->ops.at[i];
+        if (op->kind == OP_quantize_shard) written = i;
+        if (op->kind != OP_matmul || !op->matmul.scale_b || value_root(op->matmul.scale_b)->state == NULL) continue;
+        cr_expect_eq(written, -1, "%s reads scales behind the update", op->id);
+        reads++;
+    }
+    cr_expect_eq(reads, 6, "three products of each direction");
+    cr_expect_gt(written, 0);
+}
+
 Test(quantize, what_something_else_reads_travels_wide) {
     const char *tied = "m.head.weight = block.up.weight\n"
                        "m.head.bias = false\n"

@@ -124,7 +124,9 @@ void shard_use_params(Making *c) {
     for (int i = 0; i < c->p->ops.n; i++) {
         Op *op = c->p->ops.at[i];
         for (int k = 0; k < op->nin; k++) {
-            Value *v = op->in[k] = shard_narrow_scale(c->g, op->in[k]);
+            Value *v = shard_narrow_scale(c->g, op->in[k]);
+            if (v != op->in[k]) c->uses[value_root(v)->state->unit->id].last_use = i; /* the update writes it anew */
+            op->in[k] = v;
             const Param *p = param_read(v);
             if (!p) continue;
             if (is_gathered(op)) {
