@@ -241,10 +241,11 @@ static void measure_trust(Plan *plan, const Device *d) {
         plan->time_source = arena_printf(plan->arena, "%s %s's measured ones", plan->time_source, d->like);
     if (plan->nodes > 1 && d->kernels_from != DATA_SHEET)
         plan->time_source = arena_printf(plan->arena, "%s, network by data sheet", plan->time_source);
-    plan->time_off = d->kernels_off * (1 - share) + (plan->nodes > 1 ? d->network_off : 2 * d->kernels_off) * share;
+    double kernels = plan->fp8 ? fmax(d->kernels_off, d->fp8_off) : d->kernels_off;
+    plan->time_off = kernels * (1 - share) + (plan->nodes > 1 ? d->network_off : 2 * d->kernels_off) * share;
     double guessed = 0;
     for (int i = 0; i < plan->nestimates && step > 0; i++) guessed += plan->estimates[i].us / step;
-    plan->time_off += fmin(guessed, 1) * fmax(UNMEASURED_OFF - d->kernels_off, 0);
+    plan->time_off += fmin(guessed, 1) * fmax(UNMEASURED_OFF - kernels, 0);
     if (plan->nodes > 1) plan->time_off += 0.02; /* ranks that wait for each other: not modelled */
 }
 

@@ -26,6 +26,7 @@ static const Field numbers[] = {
     FIELD(sheet_bandwidth, false),
     FIELD(kernels_off, false),
     FIELD(network_off, false),
+    FIELD(fp8_off, false),
     FIELD(link_bandwidth, true),
     FIELD(network_bandwidth, true),
     FIELD(link_latency_us, true),
@@ -460,6 +461,7 @@ static void derive(Arena *a, Device *d, const Device *base) {
         d->memory_bandwidth = d->sheet_bandwidth * base->memory_bandwidth / base->sheet_bandwidth;
     d->product_us = base->product_us;
     if (!d->fp8_source) d->fp8_source = base->fp8_source;
+    if (d->fp8_off <= 0) d->fp8_off = base->fp8_off;
     if (d->matmul_efficiency <= 0) d->matmul_efficiency = base->matmul_efficiency;
     for (int op = 0; op < N_OPS; op++)
         if (!d->kernels[op] && !(op_info[op].traits & T_COPY))

@@ -61,6 +61,7 @@ typedef struct {
     const char *fp8_source;            /* "measured on H200, ...", where kernels in fp8 are another's; NULL: `source` */
     Origin kernels_from, network_from; /* of kernels' times, of those of collectives between nodes */
     double kernels_off, network_off;   /* how far from them a prediction may be, as a share */
+    double fp8_off;                    /* likewise, of a step with products in fp8; 0: as others */
     double memory_bytes;               /* physical */
     double usable_bytes;               /* for one process: physical minus what the driver keeps */
     double flops[N_DTYPES];            /* peak matrix throughput by operand dtype, FLOP/s */

@@ -10,7 +10,7 @@ import os
 import re
 import sys
 
-from harness import ROOT, SHARDC, build, check, close, command, corpus, floats, microbatches, must, planned, read_log, read_safetensors, relative, same_run, scratch, settings, shared, steps, train, write_safetensors
+from harness import ROOT, SHARDC, build, check, close, command, corpus, entry, floats, microbatches, must, planned, read_log, read_safetensors, relative, same_run, scratch, settings, shared, steps, train, write_safetensors
 
 sys.path.append(os.path.join(ROOT, "tests", "golden"))
 from signs import hash_of, hashed, signed_sum  # noqa: E402
@@ -351,9 +351,11 @@ def test_what_gpus_multiply_fp8_by_is_told():
         path = os.path.join(scratch("fp8-told"), "plan.json")
         args = [os.path.join(ROOT, "models", "gpt2.lua"), "--device", name, *settings(SMALL)]
         must([SHARDC, "inspect", *args, "--format", "json", "-o", path])
-        said = json.load(open(path))["prediction"]["fp8"]
+        plan = json.load(open(path))
+        said = plan["prediction"]["fp8"]
+        check(name not in ("h100", "h200") or plan["device"]["time_off"] == 0.11, "steps in fp8 were off by 11 %%: %s" % plan["device"])
         for text in must([SHARDC, "predict", *args]), must([SHARDC, "predict", path]):
-            check("\n  products in fp8: %s\n" % said in text, text)
+            check("products in fp8: %s" % said in entry(text, "times"), text)
         found[name] = said
     events = {re.match(r"(\d+) events, ", x)[1] for x in found.values()}
     check(events == {"24"}, "eight linears, three products each: %s" % found)
