@@ -377,6 +377,12 @@ def corpus(name="corpus", size=60000, seed=1):
     return shared("%s-%d-%d.bin" % (name, size, seed), make)
 
 
+def learned(losses, share=1):
+    """The losses of the last quarter of the steps are, on average, below a share of the first one: a single step's depends on the text that it reads."""
+    last = losses[-max(1, len(losses) // 4):]
+    return sum(last) / len(last) < share * losses[0]
+
+
 def library(name, *flags):
     """A library that is loaded before a program's own, of a source beside this file."""
     source = os.path.join(TESTS, name + ".c")
