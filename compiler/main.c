@@ -191,6 +191,7 @@ static void usage(FILE *f) {
           "  shardc diff A B             what differs between two plans\n"
           "  shardc report LOG...        runs over each other, from their logs\n"
           "  shardc data FILE... -o OUT  make tokens of files\n"
+          "  shardc import DIR           write a model of a Hugging Face folder\n"
           "  shardc calibrate            measure this machine's GPUs for predict\n"
           "  shardc pack FILE.csv        offsets for buffers whose lives are known\n"
           "  shardc doctor               what this machine has, and what it lacks\n"

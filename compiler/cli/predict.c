@@ -5,6 +5,7 @@
 #include "../report/explain.h"
 #include "../report/report.h"
 #include "cli.h"
+#include "planned.h"
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -47,19 +48,26 @@ int command_predict(Arena *a, const Options *o) {
     const Plan *p = cli_plan(a, o, o->inputs.at[0]);
     Moment m = report_moment(p, o->at);
     bool advised = !live_fits(p) && cli_is_model(o->inputs.at[0]) && !o->budget;
-    Advice advice = {0};
-    if (advised) advice = cli_advice(a, o, p);
     OutFile f = cli_output(a, o);
     bool color = !o->out && isatty(STDOUT_FILENO) && !getenv("NO_COLOR");
     Holding by = !o->by ? BY_NOTHING : *o->by == 'm' ? BY_MODULE : *o->by == 'u' ? BY_UNIT : BY_STORAGE;
-    if (cli_as_json(o))
+    if (cli_as_json(o)) {
+        Advice advice = advised ? cli_advice(a, o, p) : (Advice){0};
         report_predict_json(f.f, p, advised ? &advice : NULL);
-    else
+    } else {
         report_predict_text(f.f, p, m, color);
+    }
     if (o->tokens > 0) report_training_text(f.f, p, o->tokens, o->price);
     if (by != BY_NOTHING) report_holders_text(f.f, p, m, by);
     if (o->explain) explain_passes(f.f, p);
-    if (advised && !cli_as_json(o)) report_advice_text(f.f, p, &advice);
+    if (advised && !cli_as_json(o)) { /* a search of seconds: what is known is read meanwhile */
+        fflush(f.f);
+        bool told = isatty(STDERR_FILENO);
+        if (told) fputs("looking for plans and batches that fit", stderr);
+        Advice advice = cli_advice(a, o, p);
+        if (told) planned_told();
+        report_advice_text(f.f, p, &advice);
+    }
     cli_output_done(o, &f);
     return live_fits(p) ? 0 : 1;
 }

@@ -257,7 +257,7 @@ static const char *setting_of(Arena *a, const Plan *p, const char *name) {
     for (int i = 0; i < p->noptions; i++) {
         const OptionValue *o = &p->options[i];
         if (strcmp(o->name, name)) continue;
-        return o->overridden ? arena_printf(a, "%s (overridden by %s)", o->text, o->overridden) : o->text;
+        return o->overridden ? arena_printf(a, "as %s says", o->overridden) : o->text;
     }
     return NULL;
 }

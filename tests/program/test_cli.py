@@ -251,6 +251,9 @@ def test_compiler_of_several_words():
 
 
 def test_help():
+    named = re.search(r'no command "frob": (.*) are; ', command([SHARDC, "frob"])[2])[1].replace(" and ", ", ").split(", ")
+    listed = re.findall(r"^  shardc (\w+) ", shardc("-h"), re.M)
+    check(sorted(listed) == sorted(named), "shardc -h lists %s, there are %s" % (listed, named))
     for c in ("build", "run", "predict", "inspect", "verify", "data", "pack"):
         for flag in ("-h", "--help"):
             rc, out, err = command([SHARDC, c, flag])

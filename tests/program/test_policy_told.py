@@ -51,7 +51,7 @@ def test_reports():
             check(held == ["%s=%s" % o for o in options.items() if o[1] and o[0] not in overrides], "%s: options are %s" % (name, held))
             check(entry(shardc("predict", *source), "policy") == line, "%s: predict does not name it" % name)
         settings = {s["name"]: (s["a"], s["b"]) for s in json.loads(shardc("diff", model, *SMALL, "--vs", "--policy", path, "--format", "json"))["settings"]}
-        want = {"policy": (None, path), **{o: (options[o], "%s (overridden by %s)" % (options[o], path)) for o in overrides}}
+        want = {"policy": (None, path), **{o: (options[o], "as %s says" % path) for o in overrides}}
         check(settings == want, "%s: diff says %s" % (name, settings))
         count += 1
     # of several files each says its own; what --budget chose is told too
