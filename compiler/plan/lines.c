@@ -80,6 +80,13 @@ void lines_close(Lines *l) {
     fputc('\n', l->f);
 }
 
+void lines_sentence(FILE *f, int below, const char *text) {
+    Lines l = lines_open(f, 0, "");
+    lines_hang(&l, below);
+    lines_words(&l, text);
+    lines_close(&l);
+}
+
 void lines_print(FILE *f, int from, const char *label, const char *text) {
     Lines l = lines_open(f, from, label);
     lines_words(&l, text);

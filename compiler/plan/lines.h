@@ -28,5 +28,7 @@ void lines_hang(Lines *l, int more); /* lines below begin so many columns furthe
 void lines_close(Lines *l);
 /* A label and words, from its line to the last. */
 void lines_print(FILE *f, int from, const char *label, const char *text);
+/* Words from the margin on; lines below begin at the column `below`. */
+void lines_sentence(FILE *f, int below, const char *text);
 
 #endif

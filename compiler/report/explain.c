@@ -40,13 +40,6 @@ static void line(const Explain *w, const char *title, const char *fmt, ...) {
     va_end(args);
 }
 
-static void head(const Explain *w, const char *text) {
-    Lines l = lines_open(w->f, 0, "");
-    lines_hang(&l, TEXT_FROM + 2);
-    lines_words(&l, text);
-    lines_close(&l);
-}
-
 static const char *time_of(const Explain *w, double us) {
     return figure_time(w->plan->arena, us);
 }
@@ -192,8 +185,9 @@ static void begins_and_frees(const Explain *w, int e) {
 
 static void explain_event(const Explain *w, int e) {
     const Event *x = &w->p->events[e];
-    head(w, arena_printf(w->plan->arena, "%s of program %s: %s, %s %s%s", x->id, w->p->name, x->op,
-                         phase_name(x->phase), *x->module ? x->module : "-", source_of(w, x->src)));
+    lines_sentence(w->f, TEXT_FROM + 2,
+                   arena_printf(w->plan->arena, "%s of program %s: %s, %s %s%s", x->id, w->p->name, x->op,
+                                phase_name(x->phase), *x->module ? x->module : "-", source_of(w, x->src)));
     made_by(w, x->op_ir);
     line(w, "purpose", "to %s", purposes[x->purpose].name);
     int place = 0, all = 0; /* on its stream */
@@ -277,10 +271,11 @@ static int neighbour(const Explain *w, const Storage *s, bool before) {
 static void explain_storage(const Explain *w, int storage) {
     const Storage *s = &w->plan->storages[storage];
     const PlanProgram *p = w->p;
-    head(w,
-         arena_printf(w->plan->arena, "%s%s%s: %s of %s, %s (%s B)", s->name, s->program < 0 ? "" : " of program ",
-                      s->program < 0 ? "" : p->name, storage_class_name(s->cls), *s->owner ? s->owner : "(model)",
-                      figure_bytes(w->plan->arena, (double)s->size), figure_grouped(w->plan->arena, (double)s->size)));
+    lines_sentence(
+        w->f, TEXT_FROM + 2,
+        arena_printf(w->plan->arena, "%s%s%s: %s of %s, %s (%s B)", s->name, s->program < 0 ? "" : " of program ",
+                     s->program < 0 ? "" : p->name, storage_class_name(s->cls), *s->owner ? s->owner : "(model)",
+                     figure_bytes(w->plan->arena, (double)s->size), figure_grouped(w->plan->arena, (double)s->size)));
     line(w, "lies", "at 0x%08llx to 0x%08llx of the %s arena", (unsigned long long)s->offset,
          (unsigned long long)(s->offset + s->size), s->arena == ARENA_HOST ? "host's" : "device's");
     if (s->program < 0) {

@@ -10,10 +10,7 @@ static void say(FILE *f, Arena *a, const char *fmt, ...) __attribute__((format(p
 static void say(FILE *f, Arena *a, const char *fmt, ...) {
     va_list args;
     va_start(args, fmt);
-    Lines l = lines_open(f, 0, "");
-    lines_hang(&l, BELOW);
-    lines_words(&l, arena_vprintf(a, fmt, args));
-    lines_close(&l);
+    lines_sentence(f, BELOW, arena_vprintf(a, fmt, args));
     va_end(args);
 }
 
