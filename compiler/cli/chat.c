@@ -2,6 +2,7 @@
  * arrays of a model's inputs. Several conversations share a row where they fit: best fit, longest first.
  * Relies on: base, text.h. Relied on by: data.c. */
 #include "../plan/figures.h"
+#include "../plan/lines.h"
 #include "text.h"
 
 #include <stdlib.h>
@@ -184,10 +185,12 @@ static void tell(Arena *a, const Set *s, const char *out, int rows) {
     const char *what = s->answers > 1 ? "pairs of answers" : "conversations";
     int64_t positions = 0;
     for (int i = 0; i < s->samples.n; i++) positions += s->samples.at[i].n;
-    printf("%s: %s rows of %d tokens from %s %s, %s of %s tokens are targets, %.1f %% full\n", out,
-           figure_grouped(a, (double)(rows / s->answers)), s->seq, figure_grouped(a, (double)s->read), what,
-           figure_grouped(a, (double)s->targets), figure_grouped(a, (double)positions),
-           100 * (double)positions / ((double)rows * s->seq));
+    lines_sentence(stdout, 4,
+                   arena_printf(a, "%s: %s rows of %d tokens from %s %s, %s of %s tokens are targets, %.1f %% full",
+                                out, figure_grouped(a, (double)(rows / s->answers)), s->seq,
+                                figure_grouped(a, (double)s->read), what, figure_grouped(a, (double)s->targets),
+                                figure_grouped(a, (double)positions),
+                                100 * (double)positions / ((double)rows * s->seq)));
     if (s->cut)
         remark(
             NOWHERE,

@@ -2,6 +2,7 @@
  * 20240520, 1, count, then uint16 each; or 20240801, 7, count, then uint32). Relies on: base, jsonl.h,
  * schema/formats.h, runtime/text/helper.h. Relied on by: main.c; runtime/host reads what this writes. */
 #include "../plan/figures.h"
+#include "../plan/lines.h"
 #include "jsonl.h"
 #include "schema/formats.h"
 #include "text.h"
@@ -224,12 +225,14 @@ int command_data(Arena *a, const Options *o) {
     out_commit(&out);
     if (to.texts > 1 && to.separator < 0 && !o->tokenizer)
         remark(NOWHERE, "no token stands between the texts of JSON lines: --separator TOKEN puts one there");
-    printf("%s: %s tokens from %d file%s", o->out, figure_grouped(a, (double)to.tokens), o->inputs.n,
-           o->inputs.n == 1 ? "" : "s");
+    Str s = {.arena = a};
+    str_addf(&s, "%s: %s tokens from %d file%s", o->out, figure_grouped(a, (double)to.tokens), o->inputs.n,
+             o->inputs.n == 1 ? "" : "s");
     if (o->tokenizer)
-        printf(", %s text%s", figure_grouped(a, (double)to.texts), to.texts == 1 ? "" : "s");
+        str_addf(&s, ", %s text%s", figure_grouped(a, (double)to.texts), to.texts == 1 ? "" : "s");
     else if (to.texts)
-        printf(", %s text%s of JSON lines", figure_grouped(a, (double)to.texts), to.texts == 1 ? "" : "s");
-    printf(o->tokenizer ? ", of %s\n" : ", a byte each\n", o->tokenizer);
+        str_addf(&s, ", %s text%s of JSON lines", figure_grouped(a, (double)to.texts), to.texts == 1 ? "" : "s");
+    str_addf(&s, o->tokenizer ? ", of %s" : ", a byte each", o->tokenizer);
+    lines_sentence(stdout, 4, s.s);
     return 0;
 }

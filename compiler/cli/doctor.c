@@ -14,12 +14,6 @@ static const char *const keys[N_CONDITIONS] = {"ok", "check", "absent", "missing
 static const char *const group_keys[N_GROUPS] = {"machine", "cpu", "cuda"};
 static const char *const titles[N_GROUPS] = {"This machine", "Programs for the CPU", "Programs for GPUs"};
 
-static void put(FILE *f, const char *label, const char *text) {
-    Lines l = lines_open(f, FROM, label);
-    lines_words(&l, text);
-    lines_close(&l);
-}
-
 static void print_text(FILE *f, const Doctor *d) {
     fprintf(f, "shardc %s\n", shardc_version);
     for (int g = 0; g < N_GROUPS; g++) {
@@ -27,17 +21,18 @@ static void print_text(FILE *f, const Doctor *d) {
         for (int i = 0; i < d->facts.n; i++) {
             const Fact *x = &d->facts.at[i];
             if ((int)x->group != g) continue;
-            put(f, arena_printf(d->a, "  %-7s %s", conditions[x->condition], x->name), x->value);
-            if (x->without) put(f, x->condition == DOUBTFUL ? "          so" : "          without it", x->without);
-            if (x->mend) put(f, "          to mend", x->mend);
+            lines_print(f, FROM, arena_printf(d->a, "  %-7s %s", conditions[x->condition], x->name), x->value);
+            if (x->without)
+                lines_print(f, FROM, x->condition == DOUBTFUL ? "          so" : "          without it", x->without);
+            if (x->mend) lines_print(f, FROM, "          to mend", x->mend);
         }
     }
     fprintf(f, "\nSo\n");
-    put(f, "  for the CPU", d->no_cpu_build ? d->no_cpu_build : "programs can be built and run");
-    put(f, d->cuda ? arena_printf(d->a, "  for %s", d->device->name) : "  for GPUs",
-        d->no_cuda_build ? d->no_cuda_build
-        : d->gpus.n      ? "programs can be built"
-                         : "programs can be built here, and run where a GPU is");
+    lines_print(f, FROM, "  for the CPU", d->no_cpu_build ? d->no_cpu_build : "programs can be built and run");
+    lines_print(f, FROM, d->cuda ? arena_printf(d->a, "  for %s", d->device->name) : "  for GPUs",
+                d->no_cuda_build ? d->no_cuda_build
+                : d->gpus.n      ? "programs can be built"
+                                 : "programs can be built here, and run where a GPU is");
 }
 
 /* ── JSON ────────────────────────────────────────────────────────────────────────────────────────────────────────── */

@@ -59,22 +59,46 @@ static bool compiler(Doctor *d) {
 
 /* ── libraries ───────────────────────────────────────────────────────────────────────────────────────────────────── */
 static const struct {
-    const char *file, *name, *package;
-} known[] = {{"libopenblas.a", "OpenBLAS", "libopenblas-serial-dev"},
-             {"libjansson.a", "Jansson", "libjansson-dev"},
-             {"libz.a", "zlib", "zlib1g-dev"}};
+    const char *file, *name, *package, *pc;
+} known[] = {{"libopenblas.a", "OpenBLAS", "libopenblas-serial-dev", "openblas.pc"},
+             {"libjansson.a", "Jansson", "libjansson-dev", "jansson.pc"},
+             {"libz.a", "zlib", "zlib1g-dev", "zlib.pc"}};
 enum { N_KNOWN = sizeof known / sizeof *known };
+
+/* What stands behind a key at the beginning of a line: "Version:", "version=". */
+static const char *behind(const char *text, const char *key) {
+    const char *at = strstr(text, key);
+    return at ? at + strlen(key) + strspn(at + strlen(key), " \t") : "";
+}
+
+/* What the file for pkg-config beside a library says of its version; empty: there is none, or it says nothing. A
+ * version may be the name of a value, "${version}". */
+static const char *version_of(Doctor *d, const char *library, const char *pc) {
+    const char *folder = arena_printf(d->a, "%.*s", (int)(strrchr(library, '/') - library), library);
+    const char *path = path_join(d->a, folder, "pkgconfig/", pc);
+    if (access(path, R_OK)) return "";
+    const char *text = path_read(d->a, path, NULL), *version = behind(text, "\nVersion:");
+    if (!strncmp(version, "${", 2))
+        version = behind(text, arena_printf(d->a, "\n%.*s=", (int)strcspn(version + 2, "}\n"), version + 2));
+    return arena_printf(d->a, "%.*s", (int)strspn(version, "0123456789."), version);
+}
 
 /* "-l:libz.a", among the folders of "-L/usr/lib/..." words and where the compiler looks. */
 static void library(Doctor *d, const char *const *linked, const char *file, bool asks) {
-    const char *path = NULL, *name = file, *package = file;
+    const char *path = NULL, *name = file, *package = file, *version = "";
     for (const char *const *w = linked; *w && !path; w++)
         if (!strncmp(*w, "-L", 2)) path = path_join(d->a, *w + 2, file, "");
     if (path && access(path, R_OK)) path = NULL;
     if (!path && asks) path = file_of_compiler(d, file);
     for (int i = 0; i < N_KNOWN; i++)
-        if (!strcmp(file, known[i].file)) name = known[i].name, package = known[i].package;
-    if (path)
+        if (!strcmp(file, known[i].file)) {
+            name = known[i].name;
+            package = known[i].package;
+            version = path ? version_of(d, path, known[i].pc) : "";
+        }
+    if (path && *version)
+        doctor_found(d, GROUP_CPU, name, "%s (%s)", version, path);
+    else if (path)
         doctor_found(d, GROUP_CPU, name, "%s", path);
     else if (asks)
         doctor_lacks(d, GROUP_CPU, name, builds, doctor_install(d, package), "%s is not there", file);

@@ -119,15 +119,25 @@ static void headers(Doctor *d, const char *const *homes, int n) {
 }
 
 /* ── shardc's runtime ────────────────────────────────────────────────────────────────────────────────────────────── */
+/* "8.0, 9.0" of a file that says "80 90"; empty where there is none. */
+static const char *capabilities(Arena *a, const char *path) {
+    Str s = {.arena = a};
+    const char *at = access(path, R_OK) ? "" : path_read(a, path, NULL);
+    for (char *end; *at && *at != '\n'; at = end) {
+        long arch = strtol(at, &end, 10);
+        if (end == at) break;
+        str_addf(&s, "%s%ld.%ld", s.n ? ", " : "", arch / 10, arch % 10);
+    }
+    return s.n ? s.s : "";
+}
+
 static void runtime(Doctor *d) {
     const char *folder = places_library_folder(d->a, "libsc_cuda.a");
     const char *tool = places_library_folder(d->a, "sc_calibrate");
     if (folder) {
-        const char *list = path_join(d->a, folder, "libsc_cuda.archs", "");
-        char *archs = access(list, R_OK) ? "" : path_read(d->a, list, NULL);
-        int n = (int)strcspn(archs, "\n");
-        doctor_found(d, GROUP_CUDA, "runtime", "%s%s%.*s%s", path_join(d->a, folder, "libsc_cuda.a", ""),
-                     n ? " for compute capabilities " : "", n, archs, n ? " (times 10)" : "");
+        const char *list = path_join(d->a, folder, "libsc_cuda.archs", ""), *archs = capabilities(d->a, list);
+        doctor_found(d, GROUP_CUDA, "runtime", "%s%s%s", path_join(d->a, folder, "libsc_cuda.a", ""),
+                     *archs ? " for compute capabilities " : "", archs);
     } else
         doctor_lacks(d, GROUP_CUDA, "runtime", builds, doctor_make(d, "cuda"), "libsc_cuda.a is not there");
     if (tool)

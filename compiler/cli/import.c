@@ -185,8 +185,8 @@ static bool reads_arrays(const Graph *g) {
 
 /* What the file of samples, which is the user's, holds. */
 static void tell_arrays(const Graph *g) {
-    printf("\ntrain.safetensors (or a .npz; or NAME=FILE.npy for each) holds these arrays, N samples along the first "
-           "dimension:\n");
+    printf("\ntrain.safetensors (or a .npz; or NAME=FILE.npy for each) holds these arrays,\n"
+           "N samples along the first dimension:\n");
     for (int i = 0; i < g->inputs.n; i++) {
         const Input *in = g->inputs.at[i];
         printf("  %-16s %s", in->name, dtype_name(in->dtype));

@@ -2,6 +2,7 @@
  * Relies on: planned.h, points.h (JSON), report.
  * Relied on by: main.c. */
 #include "../plan/figures.h"
+#include "../plan/lines.h"
 #include "../report/chart.h"
 #include "../report/report.h"
 #include "planned.h"
@@ -10,16 +11,17 @@
 #include <cjson/cJSON.h>
 
 /* ── text ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
+enum { FROM = 11, CHOICE_FROM = 31, CANDIDATE_FROM = 40, POINT_FROM = 24 }; /* the columns at which texts begin */
+
 static void candidates(Arena *a, const PlannerResult *r) {
-    printf("%12s  %12s  %12s  %s\n", "promised", "step", "arena", "choice");
+    printf("%12s %12s %12s  %s\n", "promised", "step", "arena", "choice");
     for (int i = 0; i < r->tried; i++) {
         const Candidate *c = &r->candidates[i];
-        printf("%12s  ", c->promise_us > 0 ? figure_time(a, c->promise_us) : "-");
-        if (c->made)
-            printf("%12s  %12s  ", figure_time(a, c->plan.step_us), figure_bytes(a, (double)c->plan.arena));
-        else
-            printf("%12s  %12s  ", "refused", "-");
-        printf("%s\n", planned_words(a, &c->plan));
+        const char *promise = c->promise_us > 0 ? figure_time(a, c->promise_us) : "-";
+        const char *step = c->made ? figure_time(a, c->plan.step_us) : "refused";
+        const char *arena = c->made ? figure_bytes(a, (double)c->plan.arena) : "-";
+        lines_print(stdout, CANDIDATE_FROM, arena_printf(a, "%12s %12s %12s", promise, step, arena),
+                    planned_words(a, &c->plan));
     }
 }
 
@@ -33,38 +35,42 @@ static void plan_text(Arena *a, const Options *o, const PlannerResult *r) {
     const Planned *best = &r->best;
     const Plan *p = best->plan;
     double spare = (double)(r->budget - r->best.arena);
-    printf("plan of %s for %s, world %d: arena within %s (%s)\n", p->model, p->device, p->world,
-           figure_bytes(a, (double)r->budget), o->budget ? "--budget" : "what the device leaves");
-    size_t wide = strlen("blocks"), what = strlen("units");
-    for (int i = 0; i < best->nruns; i++) {
-        if (strlen(best->runs[i].match) > wide) wide = strlen(best->runs[i].match);
-        if (strlen(best->runs[i].what) > what) what = strlen(best->runs[i].what);
-    }
-    if (best->nruns)
-        printf("  %-*s  %-*s  %13s  %12s\n", (int)wide, "blocks", (int)what, "choice", "a block keeps", "it costs");
+    lines_print(stdout, 0, "",
+                arena_printf(a, "plan of %s for %s, world %d: arena within %s (%s)", p->model, p->device, p->world,
+                             figure_bytes(a, (double)r->budget), o->budget ? "--budget" : "what the device leaves"));
+    if (best->nruns) printf("  %13s  %12s  %s\n", "a block keeps", "it costs", "choice");
     for (int i = 0; i < best->nruns; i++)
-        printf("  %-*s  %-*s  %13s  %12s\n", (int)wide, best->runs[i].match, (int)what, best->runs[i].what,
-               figure_bytes(a, (double)best->runs[i].kept),
-               best->runs[i].us > 0 ? figure_time(a, best->runs[i].us) : "-");
-    printf("  %-*s  %s\n", (int)wide, "units", best->units);
+        lines_print(stdout, CHOICE_FROM,
+                    arena_printf(a, "  %13s  %12s", figure_bytes(a, (double)best->runs[i].kept),
+                                 best->runs[i].us > 0 ? figure_time(a, best->runs[i].us) : "-"),
+                    arena_printf(a, "%s: %s", best->runs[i].match, best->runs[i].what));
+    lines_print(stdout, FROM, "  units", best->units);
     if (o->policies.n) { /* what it chose stands over them */
         Plan given = *p;
         given.npolicies = o->policies.n;
         given.noptions = 0;
-        printf("  over     %s\n", report_policies(&given));
+        lines_print(stdout, FROM, "  over", report_policies(&given));
     }
-    printf("  arena    %s exact (%s B), lower bound %s, spare %s   host %s\n", figure_bytes(a, (double)r->best.arena),
-           figure_grouped(a, (double)r->best.arena), figure_bytes(a, (double)p->bound_bytes[ARENA_DEVICE]),
-           figure_bytes(a, spare), figure_bytes(a, (double)r->best.host));
+    lines_print(stdout, FROM, "  arena",
+                arena_printf(a, "%s exact (%s B), lower bound %s, spare %s\nhost %s",
+                             figure_bytes(a, (double)r->best.arena), figure_grouped(a, (double)r->best.arena),
+                             figure_bytes(a, (double)p->bound_bytes[ARENA_DEVICE]), figure_bytes(a, spare),
+                             figure_bytes(a, (double)r->best.host)));
     const char *trust = report_trust(a, p);
-    printf("  step     %s%s%s%s, exposed communication %.1f %%", figure_time(a, r->best.step_us), *trust ? " (" : "",
-           trust, *trust ? ")" : "", 100 * r->best.exposed_us / r->best.step_us);
-    if (r->estimate_us > 0) printf("; an estimate of the fastest is %s", figure_time(a, r->estimate_us));
-    printf("\n  as the model says: step %s, arena %s%s\n", figure_time(a, r->without.step_us),
+    Lines l = lines_open(stdout, FROM, "  step");
+    lines_words(&l,
+                arena_printf(a, "%s%s%s%s, exposed communication %.1f %%\n", figure_time(a, r->best.step_us),
+                             *trust ? " (" : "", trust, *trust ? ")" : "", 100 * r->best.exposed_us / r->best.step_us));
+    if (r->estimate_us > 0)
+        lines_words(&l, arena_printf(a, "an estimate of the fastest is %s", figure_time(a, r->estimate_us)));
+    lines_close(&l);
+    printf("  as the model says: step %s, arena %s%s\n", figure_time(a, r->without.step_us),
            figure_bytes(a, (double)r->without.arena), r->without.arena > r->budget ? ", which does not fit" : "");
-    printf("  the fastest found of %d plans that were placed; products and attention alone take %s in every plan\n",
+    printf("  the fastest found of %d plans that were placed; products and attention alone\n"
+           "  take %s in every plan\n",
            r->tried, figure_time(a, r->floor_us));
-    for (int i = 0; i < r->nnot_tried; i++) printf("  not tried: %s\n", r->not_tried[i]);
+    for (int i = 0; i < r->nnot_tried; i++)
+        lines_print(stdout, 2, "", arena_printf(a, "not tried: %s", r->not_tried[i]));
     if (!o->out) printf("policy (-o FILE writes it,%s --policy FILE uses it):\n%s", stands_over(a, o), r->best.entries);
 }
 
@@ -129,10 +135,12 @@ static void curve(Arena *a, const Options *o, const PlanAsked *c) {
         points_print_json(stdout, all);
         return;
     }
-    printf("%12s  %12s  %s\n", "arena", "step", "choice");
+    printf("%10s  %10s  %s\n", "arena", "step", "choice");
     for (int i = 0; i < curve.n; i++) {
         const Planned *p = &curve.points[i];
-        printf("%12s  %12s  %s\n", figure_bytes(a, (double)p->arena), figure_time(a, p->step_us), planned_words(a, p));
+        lines_print(stdout, POINT_FROM,
+                    arena_printf(a, "%10s  %10s", figure_bytes(a, (double)p->arena), figure_time(a, p->step_us)),
+                    planned_words(a, p));
     }
 }
 

@@ -6,6 +6,7 @@
 #include "../cost/timeline.h"
 #include "../ir/training.h"
 #include "../plan/figures.h"
+#include "../plan/lines.h"
 #include "../plan/live.h"
 #include "../report/report.h"
 #include "number.h"
@@ -166,11 +167,78 @@ static int width_of(const char *text) {
     return n;
 }
 
-enum { FIGURES = 9 };
+/* ── the table ──────────────────────────────────────────────────────────────────────────────────────────────────── */
+enum { FIGURES = 9, BETWEEN = 2 }; /* columns of figures; blanks before each */
 typedef struct {
-    const char **cells;
-    int shown; /* cells; a point with an error has those of its keys alone, and the message */
-} Line;
+    const char *head[2]; /* "tok/s a GPU" is one line where the table has room for it, otherwise two */
+    const char **cells;  /* by point; NULL: it has none */
+    int wide, spare;     /* spare: the first to be left out where the table is too wide, from 1; 0: it stays */
+} PointColumn;
+typedef struct {
+    PointColumn *at;
+    int n, wide; /* wide: columns of the terminal */
+    bool low;    /* heads have two lines */
+} PointTable;
+
+static PointColumn *column(Arena *a, PointTable *t, const Points *p, const char *head, const char *below, int spare) {
+    PointColumn *c = &t->at[t->n++];
+    *c = (PointColumn){.head = {head, below}, .cells = NEW_ARRAY(a, const char *, p->n + 1), .spare = spare};
+    return c;
+}
+
+static void measure(PointTable *t, int points) {
+    t->wide = 0;
+    for (int k = 0; k < t->n; k++) {
+        PointColumn *c = &t->at[k];
+        int first = width_of(c->head[0]), second = width_of(c->head[1]);
+        c->wide = !t->low && second ? first + 1 + second : first > second ? first : second;
+        for (int i = 0; i < points; i++)
+            if (c->cells[i] && width_of(c->cells[i]) > c->wide) c->wide = width_of(c->cells[i]);
+        t->wide += BETWEEN + c->wide;
+    }
+}
+
+/* Two lines of heads, then fewer columns, until the table fits. Returns the names of those left out. */
+static const char *narrow(Arena *a, PointTable *t, int points) {
+    Str out = {.arena = a};
+    measure(t, points);
+    t->low = t->wide > LINES_COLUMNS;
+    measure(t, points);
+    for (int spare = 1; spare <= FIGURES && t->wide > LINES_COLUMNS; spare++)
+        for (int k = 0; k < t->n; k++) {
+            const PointColumn *c = &t->at[k];
+            if (c->spare != spare) continue;
+            str_addf(&out, "%s%s%s%s", out.n ? ", " : "", c->head[0], *c->head[1] ? " " : "", c->head[1]);
+            memmove(&t->at[k], &t->at[k + 1], sizeof *t->at * (size_t)(t->n - k - 1));
+            t->n--;
+            measure(t, points);
+            break;
+        }
+    return out.s;
+}
+
+static void heads(FILE *f, Arena *a, const PointTable *t) {
+    for (int line = !t->low; line < 2; line++) {
+        Str s = {.arena = a};
+        int end = 0;
+        for (int k = 0; k < t->n; k++) {
+            const PointColumn *c = &t->at[k];
+            end += BETWEEN + c->wide;
+            const char *one = c->head[0], *two = c->head[1];
+            const char *text = !t->low ? *two ? arena_printf(a, "%s %s", one, two) : one
+                               : *two  ? c->head[line]
+                               : line  ? one
+                                       : "";
+            if (*text) str_addf(&s, "%*s%s", end - width_of(text) - width_of(s.n ? s.s : ""), "", text);
+        }
+        fprintf(f, "%s\n", s.s);
+    }
+}
+
+/* The number of a choice among those that differ, from 1. */
+static const char *choice_of(Arena *a, Map *choices, const char *text) {
+    return arena_printf(a, "%d", map_index(choices, text) + 1);
+}
 
 void points_text(FILE *f, Arena *a, const Points *p) {
     bool tokens = false, host = false, causal = false, gpu = false, choice = false; /* of some point */
@@ -182,51 +250,50 @@ void points_text(FILE *f, Arena *a, const Points *p) {
         gpu |= x->is.gpu;
         choice |= *x->choice != 0;
     }
-    int most = p->nkeys + FIGURES, n = 0;
-    Line *lines = NEW_ARRAY(a, Line, p->n + 1);
-    for (int i = 0; i <= p->n; i++) { /* the first is the head */
-        const SweepPoint *x = i ? &p->at[i - 1] : NULL;
-        const char **c = lines[i].cells = NEW_ARRAY(a, const char *, most);
-        n = 0;
-        for (int k = 0; k < p->nkeys; k++) {
-            bool overridden = x && !x->error && k < 32 && x->is.overridden >> k & 1;
-            c[n++] = one_line(a, x ? x->values[k] : p->keys[k].name);
-            if (overridden) c[n - 1] = arena_printf(a, "%s (overridden)", c[n - 1]);
+    PointTable t = {.at = NEW_ARRAY(a, PointColumn, p->nkeys + FIGURES)};
+    Map *choices = map_new(a);
+    for (int k = 0; k < p->nkeys; k++) {
+        PointColumn *c = column(a, &t, p, one_line(a, p->keys[k].name), "", 0);
+        for (int i = 0; i < p->n; i++) {
+            bool overridden = !p->at[i].error && k < 32 && p->at[i].is.overridden >> k & 1;
+            c->cells[i] = one_line(a, p->at[i].values[k]);
+            if (overridden) c->cells[i] = arena_printf(a, "%s (overridden)", c->cells[i]);
         }
-        if (x && x->error) {
-            c[n++] = one_line(a, x->error);
-            lines[i].shown = n;
-            continue;
-        }
-        c[n++] = !x ? "fits" : x->is.fits < 0 ? "-" : x->is.fits ? "YES" : "NO";
-        c[n++] = !x ? "arena" : figure_bytes(a, (double)x->is.arena);
-        if (host) c[n++] = !x ? "host" : figure_bytes(a, (double)x->is.host);
-        c[n++] = !x ? "step" : x->is.step_us > 0 ? figure_time(a, x->is.step_us) : "-";
-        c[n++] = !x ? arena_printf(a, "%s a %s", tokens ? "tok/s" : "samples/s", gpu ? "GPU" : "rank")
-                    : figure_grouped(a, tokens ? x->is.tokens : x->is.samples);
-        if (causal) c[n++] = !x ? "MFU full" : x->is.mfu_full > 0 ? arena_printf(a, "%.2f", x->is.mfu_full) : "-";
-        c[n++] = !x                     ? causal ? "MFU causal" : "MFU"
-                 : x->is.mfu_causal > 0 ? arena_printf(a, "%.2f", x->is.mfu_causal)
-                                        : "-";
-        c[n++] = !x                  ? "exposed"
-                 : x->is.step_us > 0 ? arena_printf(a, "%.1f %%", 100 * x->is.exposed_us / x->is.step_us)
-                                     : "-";
-        if (choice) c[n++] = !x ? "policies" : one_line(a, x->choice);
-        lines[i].shown = n;
     }
-    int *wide = NEW_ARRAY(a, int, most);
-    for (int i = 0; i <= p->n; i++)
-        for (int k = 0; k < lines[i].shown; k++) {
-            bool message = i && p->at[i - 1].error && k == p->nkeys;
-            if (!message && width_of(lines[i].cells[k]) > wide[k]) wide[k] = width_of(lines[i].cells[k]);
-        }
-    for (int i = 0; i <= p->n; i++) {
-        for (int k = 0; k < lines[i].shown; k++) {
-            bool text = (i && p->at[i - 1].error && k == p->nkeys) || (choice && k == lines[0].shown - 1);
-            fprintf(f, "  %*s%s", text ? 0 : wide[k] - width_of(lines[i].cells[k]), "", lines[i].cells[k]);
-        }
-        fputc('\n', f);
+    PointColumn *fits = column(a, &t, p, "fits", "", 0), *arena = column(a, &t, p, "arena", "", 0);
+    PointColumn *hosts = host ? column(a, &t, p, "host", "", 4) : NULL, *step = column(a, &t, p, "step", "", 0);
+    PointColumn *speed = column(a, &t, p, tokens ? "tok/s" : "samples/s", gpu ? "a GPU" : "a rank", 0);
+    PointColumn *full = causal ? column(a, &t, p, "MFU", "full", 1) : NULL;
+    PointColumn *mfu = column(a, &t, p, "MFU", causal ? "causal" : "", 2),
+                *exposed = column(a, &t, p, "exposed", "", 3);
+    PointColumn *policy = choice ? column(a, &t, p, "plan", "", 0) : NULL;
+    for (int i = 0; i < p->n; i++) {
+        const PointFigures *x = &p->at[i].is;
+        if (p->at[i].error) continue;
+        fits->cells[i] = x->fits < 0 ? "-" : x->fits ? "YES" : "NO";
+        arena->cells[i] = figure_bytes(a, (double)x->arena);
+        if (hosts) hosts->cells[i] = figure_bytes(a, (double)x->host);
+        step->cells[i] = x->step_us > 0 ? figure_time(a, x->step_us) : "-";
+        speed->cells[i] = figure_grouped(a, tokens ? x->tokens : x->samples);
+        if (full) full->cells[i] = x->mfu_full > 0 ? arena_printf(a, "%.2f", x->mfu_full) : "-";
+        mfu->cells[i] = x->mfu_causal > 0 ? arena_printf(a, "%.2f", x->mfu_causal) : "-";
+        exposed->cells[i] = x->step_us > 0 ? arena_printf(a, "%.1f %%", 100 * x->exposed_us / x->step_us) : "-";
+        if (policy) policy->cells[i] = *p->at[i].choice ? choice_of(a, choices, p->at[i].choice) : "-";
     }
+    const char *out = narrow(a, &t, p->n);
+    heads(f, a, &t);
+    for (int i = 0; i < p->n; i++) {
+        Str s = {.arena = a};
+        for (int k = 0; k < (p->at[i].error ? p->nkeys : t.n); k++)
+            str_addf(&s, "%*s%s", BETWEEN + t.at[k].wide - width_of(t.at[k].cells[i]), "", t.at[k].cells[i]);
+        if (p->at[i].error)
+            lines_print(f, width_of(s.s) + BETWEEN, s.s, one_line(a, p->at[i].error));
+        else
+            fprintf(f, "%s\n", s.s);
+    }
+    for (int i = 0; i < map_len(choices); i++)
+        lines_print(f, 11, arena_printf(a, "  plan %d", i + 1), one_line(a, map_key(choices, i)));
+    if (out) lines_print(f, 2, "", arena_printf(a, "left out, for want of room: %s; --format csv has all", out));
 }
 
 /* ── CSV, as RFC 4180 has it ────────────────────────────────────────────────────────────────────────────────────── */

@@ -3,6 +3,7 @@
 #include "search.h"
 #include "../ir/training.h"
 #include "../plan/figures.h"
+#include "../plan/lines.h"
 #include "number.h"
 
 #include <cjson/cJSON.h>
@@ -329,15 +330,15 @@ static int64_t start(Arena *a, const Options *o, const char *option, const char 
 static const char *what_was_tried(Arena *a, const SearchLargest *r) {
     Str s = {.arena = a};
     int64_t all = r->tried_to - r->value;
-    str_addf(&s, all == 1 ? "  %" PRId64 " was tried" : "  each of %" PRId64 " to %" PRId64 " was tried", r->value + 1,
+    str_addf(&s, all == 1 ? "%" PRId64 " was tried" : "each of %" PRId64 " to %" PRId64 " was tried", r->value + 1,
              r->tried_to);
     if (all > r->refused) str_addf(&s, ": %" PRId64 " too large", all - r->refused);
     if (r->refused)
         str_addf(&s, "%s %" PRId64 " do%s not compile", all > r->refused ? "," : ":", r->refused,
                  r->refused == 1 ? "es" : "");
     for (int i = 0; i < r->nfurther; i++) str_addf(&s, "%s %" PRId64, i ? "," : "; of larger ones,", r->further[i]);
-    str_addf(&s, "%s\n", r->nfurther ? ": none fits" : "");
-    if (r->hole) str_addf(&s, "  not every smaller one fits: %" PRId64 " does not\n", r->hole);
+    str_add(&s, r->nfurther ? ": none fits" : "");
+    if (r->hole) str_addf(&s, "\nnot every smaller one fits: %" PRId64 " does not", r->hole);
     return s.s;
 }
 
@@ -368,9 +369,9 @@ static int print(Arena *a, const Options *o, const Points *p, const char *key, i
     } else if (cli_as_csv(o)) {
         points_csv(f.f, a, p);
     } else {
-        fprintf(f.f, "%s: %s=%" PRId64 "\n", title, key, value);
+        lines_print(f.f, 0, "", arena_printf(a, "%s: %s=%" PRId64, title, key, value));
         points_text(f.f, a, p);
-        if (largest) fputs(what_was_tried(a, largest), f.f);
+        if (largest) lines_print(f.f, 2, "", what_was_tried(a, largest));
         fprintf(f.f, "  %s\n", again);
     }
     cli_output_done(o, &f);

@@ -15,41 +15,53 @@ static int columns_of(const char *s, size_t n) {
 }
 
 Lines lines_open(FILE *f, int from, const char *label) {
-    fprintf(f, "%-*s", from, label);
-    return (Lines){f, from, from, false};
+    int wide = columns_of(label, strlen(label));
+    sc_put_visible(f, label, strlen(label));
+    if (wide > from) fputc('\n', f);
+    fprintf(f, "%*s", wide > from ? from : from - wide, "");
+    return (Lines){f, from, from, false, false};
 }
 
 void lines_next(Lines *l) {
-    l->next = l->column > l->from;
+    l->next = l->some;
 }
 
-static void put(Lines *l, const char *text, size_t n, int room) {
+void lines_hang(Lines *l, int more) {
+    l->from += more;
+}
+
+static void put(Lines *l, const char *text, size_t n, int blanks, int room) {
     int wide = columns_of(text, n);
-    if (l->next || (l->column > l->from && l->column + 1 + wide > room)) {
+    if (l->next || (l->some && l->column + blanks + wide > room)) {
         fprintf(l->f, "\n%*s", l->from, "");
         l->column = l->from;
-        l->next = false;
+        l->next = l->some = false;
     }
-    if (l->column > l->from) l->column += fprintf(l->f, " ");
+    if (l->some) l->column += fprintf(l->f, "%*s", blanks, "");
     sc_put_visible(l->f, text, n);
     l->column += wide;
+    l->some = true;
 }
 
 void lines_words(Lines *l, const char *text) {
     while (*text) {
+        int blanks = (int)strspn(text, " ");
+        text += blanks;
         size_t n = strcspn(text, " \n");
-        if (n) put(l, text, n, LINES_COLUMNS);
-        if (text[n] == '\n') lines_next(l);
-        text += n + (text[n] != 0);
+        if (n) put(l, text, n, blanks ? blanks : 1, LINES_COLUMNS);
+        text += n;
+        if (*text == '\n') lines_next(l), text++;
     }
 }
 
 static void piece(Lines *l, const char *text, int room) {
+    int blanks = (int)strspn(text, " ");
+    text += blanks;
     size_t n = strlen(text);
     if (l->from + columns_of(text, n) > room)
         lines_words(l, text);
     else
-        put(l, text, n, room);
+        put(l, text, n, blanks + 1, room);
 }
 
 void lines_piece(Lines *l, const char *text) {
@@ -57,7 +69,7 @@ void lines_piece(Lines *l, const char *text) {
 }
 
 void lines_item(Lines *l, const char *text) {
-    if (l->column > l->from && !l->next) {
+    if (l->some && !l->next) {
         fputs(" ·", l->f);
         l->column += SEPARATOR;
     }
@@ -66,4 +78,17 @@ void lines_item(Lines *l, const char *text) {
 
 void lines_close(Lines *l) {
     fputc('\n', l->f);
+}
+
+void lines_sentence(FILE *f, int below, const char *text) {
+    Lines l = lines_open(f, 0, "");
+    lines_hang(&l, below);
+    lines_words(&l, text);
+    lines_close(&l);
+}
+
+void lines_print(FILE *f, int from, const char *label, const char *text) {
+    Lines l = lines_open(f, from, label);
+    lines_words(&l, text);
+    lines_close(&l);
 }

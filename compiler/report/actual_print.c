@@ -1,14 +1,16 @@
 /* A run beside its plan as text and as JSON: what a step took and was predicted to take, which ops and events differ
- * most, and which rank the others wait for. Relies on: actual.h, report.h (an event's line), figures.h.
- * Relied on by: cli/inspect.c, cli/report.c. */
+ * most, and which rank the others wait for. Relies on: actual.h, report.h (an event's line), figures.h,
+ * lines.h. Relied on by: cli/inspect.c, cli/report.c. */
 #include "../plan/figures.h"
 #include "../plan/json_writer.h"
+#include "../plan/lines.h"
 #include "actual.h"
 #include "report.h"
 
 #include <math.h>
 
 enum { MOST_ROWS = 12, MOST_EVENTS = 12, MOST_IDLES = 4 };
+enum { TIMES_FROM = 26, EVENT_FROM = 14 }; /* the columns at which figures and events begin */
 
 /* ── text ────────────────────────────────────────────────────────────────────────────────────────────────────────── */
 static const char *ratio(Arena *a, double predicted, double actual) {
@@ -21,15 +23,16 @@ static const char *signed_time(Arena *a, double us) {
 }
 
 static void time_line(FILE *f, Arena *a, const char *name, double predicted, double actual, const char *rest) {
-    fprintf(f, "  %-26s %11s %11s %8s%s\n", name, figure_time(a, predicted), figure_time(a, actual),
-            ratio(a, predicted, actual), rest);
+    lines_open(f, TIMES_FROM, arena_printf(a, "  %s", name));
+    fprintf(f, " %11s %11s %8s%s\n", figure_time(a, predicted), figure_time(a, actual), ratio(a, predicted, actual),
+            rest);
 }
 
 static void rows(FILE *f, const Actual *x, const char *title, const ActualRows *r) {
     Arena *a = x->plan->arena;
     ActualRow rest = {NULL, 0, 0, 0, 0};
     int n = r->n <= MOST_ROWS + 1 ? r->n : MOST_ROWS;
-    fprintf(f, "\n%-28s %11s %11s %8s %8s  of the error\n", title, "predicted", "actual", "ratio", "events");
+    fprintf(f, "\n%-*s %11s %11s %8s %8s    of error\n", TIMES_FROM, title, "predicted", "actual", "ratio", "events");
     for (int i = 0; i <= r->n; i++) {
         const ActualRow *row = i < r->n ? &r->at[i] : &rest;
         if (i < n || (i == r->n && n < r->n))
@@ -48,14 +51,16 @@ static void rows(FILE *f, const Actual *x, const char *title, const ActualRows *
 /* One line an event: by how much it differs, its times, and what `columns` say of it. */
 static void largest(FILE *f, const Actual *x, const char *title, const ActualError *e, int n, unsigned columns) {
     const ReportOptions o = {.columns = columns};
-    fprintf(f, "\n%s\n", title);
+    fputc('\n', f);
+    lines_print(f, 0, "", title);
     for (int i = 0; i < n && i < MOST_EVENTS; i++, e++) {
         const PlanProgram *g = &x->plan->programs[e->program];
         Str s = {.arena = x->plan->arena};
         report_event_line(&s, x->plan, g, &g->events[e->event], &o);
-        fprintf(f, "  %10s  %9s -> %9s %8s  %s %s", signed_time(s.arena, e->error_us),
-                figure_time(s.arena, e->predicted_us), figure_time(s.arena, e->actual_us),
-                ratio(s.arena, e->predicted_us, e->actual_us), g->name, s.s);
+        lines_print(f, EVENT_FROM, arena_printf(s.arena, "  %10s", signed_time(s.arena, e->error_us)),
+                    arena_printf(s.arena, "%s -> %s  %s  %s %s", figure_time(s.arena, e->predicted_us),
+                                 figure_time(s.arena, e->actual_us), ratio(s.arena, e->predicted_us, e->actual_us),
+                                 g->name, s.s));
     }
 }
 
@@ -76,21 +81,24 @@ void actual_text(FILE *f, const Actual *x) {
     const Plan *p = x->plan;
     Arena *a = p->arena;
     bool trained = x->last_step >= x->first_step;
-    fprintf(f, "%s for %s, world %d, beside ", p->model, report_target(p), p->world);
-    report_printable(f, x->files);
-    if (trained) fprintf(f, ": steps %lld to %lld", (long long)x->first_step, (long long)x->last_step);
-    fprintf(f,
-            "\ntimes are medians of every event over its runs on all ranks; a collective's from when its last rank "
-            "arrived\n\n%-28s %11s %11s %8s\n",
-            trained ? "a step" : "programs", "predicted", "actual", "ratio");
+    Lines l = lines_open(f, 0, "");
+    lines_words(&l, arena_printf(a, "%s for %s, world %d, beside", p->model, report_target(p), p->world));
+    lines_piece(&l, arena_printf(a, "%s%s", x->files, trained ? ":" : ""));
+    if (trained)
+        lines_words(&l, arena_printf(a, "steps %lld to %lld", (long long)x->first_step, (long long)x->last_step));
+    lines_close(&l);
+    fputs("times are medians of every event over its runs on all ranks; a collective's from\n"
+          "when its last rank arrived\n",
+          f);
+    fprintf(f, "\n%-*s %11s %11s %8s\n", TIMES_FROM, trained ? "a step" : "programs", "predicted", "actual", "ratio");
     time_line(f, a, "in programs", x->predicted_us, x->actual_us, "");
     time_line(f, a, "  compute stream busy", x->predicted_compute_us, x->actual_compute_us,
-              arena_printf(a, "  %s by the medians of its events", figure_time(a, x->median_compute_us)));
+              arena_printf(a, "\n      %s by the medians of its events", figure_time(a, x->median_compute_us)));
     time_line(f, a, "  compute stream idle", fmax(x->predicted_us - x->predicted_compute_us, 0),
               fmax(x->actual_us - x->actual_compute_us, 0),
-              arena_printf(a, "  %s from one kernel to the next", figure_time(a, x->gap_us)));
+              arena_printf(a, "\n      %s from one kernel to the next", figure_time(a, x->gap_us)));
     if (x->between_us >= 0)
-        fprintf(f, "  %-26s %11s %11s           data, logs, evaluation\n", "between two steps", "-",
+        fprintf(f, "  %-24s %11s %11s  data, logs, evaluation\n", "between two steps", "-",
                 figure_time(a, x->between_us));
     for (int i = 0; i < p->nprograms; i++)
         if (x->programs[i].runs && p->programs[i].n)

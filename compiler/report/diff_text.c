@@ -1,6 +1,7 @@
 /* A difference of two plans as text: figures, sums, and events and storages folded by equal layers ("h.*").
- * Relies on: diff.h, live.h (patterns of paths), figures.h, report.h. Relied on by: cli/diff.c. */
+ * Relies on: diff.h, live.h (patterns of paths), figures.h, lines.h, report.h. Relied on by: cli/diff.c. */
 #include "../plan/figures.h"
+#include "../plan/lines.h"
 #include "../plan/live.h"
 #include "diff.h"
 #include "report.h"
@@ -38,15 +39,32 @@ static const char *change(Arena *a, Measure u, double from, double to) {
 }
 
 /* ── sums ────────────────────────────────────────────────────────────────────────────────────────────────────────── */
+enum { SUMS_FROM = 32, WHAT_FROM = 21 }; /* the columns at which figures and texts begin */
+
 static void sum_line(FILE *f, Arena *a, Measure u, const char *name, double from, double to) {
-    fprintf(f, "  %-34s %11s %11s", name, amount(a, u, from), amount(a, u, to));
+    lines_open(f, SUMS_FROM, arena_printf(a, "  %s", name));
+    fprintf(f, "%12s %11s  ", amount(a, u, from), amount(a, u, to));
     if (shown_same(a, u, from, to))
-        fprintf(f, "  the same\n");
+        fputs("the same\n", f);
     else if (from == 0)
-        fprintf(f, "  +%s\n", amount(a, u, to));
+        fprintf(f, "+%s\n", amount(a, u, to));
     else
-        fprintf(f, "  %s%-10s %11s\n", to < from ? "-" : "+", amount(a, u, fabs(to - from)),
+        fprintf(f, "%s%-9s %10s\n", to < from ? "-" : "+", amount(a, u, fabs(to - from)),
                 figure_change(a, from, to, 2));
+}
+
+/* What a row is of, and figures behind it: parted where two blanks or a comma stand. */
+static void row_line(FILE *f, Arena *a, const char *label, const char *what, const char *figures) {
+    Lines l = lines_open(f, WHAT_FROM, label);
+    const char *text = arena_printf(a, "%s%s", what, figures);
+    while (*text) {
+        size_t blanks = strspn(text, " "), n = blanks;
+        while (text[n] && strncmp(text + n, "  ", 2) && strncmp(text + n, ", ", 2)) n++;
+        n += text[n] == ',';
+        lines_piece(&l, arena_printf(a, "%.*s", (int)(n - (blanks > 0)), text + (blanks > 0)));
+        text += n;
+    }
+    lines_close(&l);
 }
 
 static int by_change(const void *x, const void *y) {
@@ -171,15 +189,19 @@ static int choose(Folds *s, int most) {
     return out;
 }
 
-static void counts(FILE *f, const Folds *s, int n, bool events) {
-    const char *between = ":";
+static void counts(FILE *f, Arena *a, const Folds *s, const char *title, int n, bool events) {
+    Lines l = lines_open(f, 0, "");
+    lines_hang(&l, WHAT_FROM);
+    lines_words(&l, arena_printf(a, "%s:", title));
+    int left = 0;
+    for (int c = 0; c < n; c++) left += s->counts[c] != 0;
     for (int c = 0; c < n; c++)
-        if (s->counts[c]) {
-            fprintf(f, "%s %d %s", between, s->counts[c],
-                    events ? diff_event_change((EventChange)c) : diff_storage_change((StorageChange)c));
-            between = ",";
-        }
-    fputc('\n', f);
+        if (s->counts[c])
+            lines_piece(&l,
+                        arena_printf(a, "%d %s%s", s->counts[c],
+                                     events ? diff_event_change((EventChange)c) : diff_storage_change((StorageChange)c),
+                                     --left ? "," : ""));
+    lines_close(&l);
 }
 
 static void left_out(FILE *f, int n) {
@@ -261,8 +283,7 @@ static void program_events(FILE *f, Arena *a, const DiffProgram *g, bool all) {
                     ->like = e->b ? e->b : e->a;
     }
     if (!s.rows.n) return;
-    fprintf(f, "events of %s", g->name);
-    counts(f, &s, N_EVENT_CHANGES, true);
+    counts(f, a, &s, arena_printf(a, "events of %s", g->name), N_EVENT_CHANGES, true);
     if (!all) join_exchanged(a, &s);
     int out = choose(&s, all ? INT32_MAX - 1 : MOST_EVENTS);
     for (int i = 0; i < s.rows.n; i++) {
@@ -270,22 +291,24 @@ static void program_events(FILE *f, Arena *a, const DiffProgram *g, bool all) {
         if (r->removed) {
             int net = r->count - r->removed;
             const char *sums = arena_printf(a, "+%d -%d, net %s%d", r->count, r->removed, net > 0 ? "+" : "", net);
-            fprintf(f, "  %-18s %s, %s -> %s, %s\n", sums, r->what, figure_time(a, r->from), figure_time(a, r->to),
-                    r->from == r->to ? "as long" : change(a, AS_TIME, r->from, r->to));
+            row_line(f, a, arena_printf(a, "  %s", sums), r->what,
+                     arena_printf(a, ", %s -> %s, %s", figure_time(a, r->from), figure_time(a, r->to),
+                                  r->from == r->to ? "as long" : change(a, AS_TIME, r->from, r->to)));
             continue;
         }
-        fprintf(f, "  %4d %-13s %s", r->count, diff_event_change((EventChange)r->kind), r->what);
+        const char *label = arena_printf(a, "  %4d %s", r->count, diff_event_change((EventChange)r->kind));
+        const char *more = "";
         if (r->kind == EVENT_SOONER || r->kind == EVENT_LATER) {
             int x = abs(r->least), y = abs(r->most), low = x < y ? x : y, high = x < y ? y : x;
-            fprintf(f, ", past %s%d event%s", low == high ? "" : arena_printf(a, "%d to ", low), high,
-                    high == 1 ? "" : "s");
+            more = arena_printf(a, ", past %s%d event%s", low == high ? "" : arena_printf(a, "%d to ", low), high,
+                                high == 1 ? "" : "s");
         } else if (r->kind == EVENT_ADDED || r->kind == EVENT_REMOVED) {
-            fprintf(f, ", %s", figure_time(a, r->from + r->to));
+            more = arena_printf(a, ", %s", figure_time(a, r->from + r->to));
         } else if (r->kind != EVENT_WAITS) {
-            fprintf(f, ", %s -> %s, %s", figure_time(a, r->from), figure_time(a, r->to),
-                    change(a, AS_TIME, r->from, r->to));
+            more = arena_printf(a, ", %s -> %s, %s", figure_time(a, r->from), figure_time(a, r->to),
+                                change(a, AS_TIME, r->from, r->to));
         }
-        fputc('\n', f);
+        row_line(f, a, label, r->what, more);
     }
     left_out(f, out);
 }
@@ -317,19 +340,19 @@ static void program_storages(FILE *f, Arena *a, const DiffProgram *g, bool all) 
         row->to = most_at_once(a, &row->of[1], &row->in_turn);
     }
     if (!s.rows.n) return;
-    fprintf(f, "storages of %s", *g->name ? g->name : "all programs");
-    counts(f, &s, N_STORAGE_CHANGES, false);
+    counts(f, a, &s, arena_printf(a, "storages of %s", *g->name ? g->name : "all programs"), N_STORAGE_CHANGES, false);
     int out = choose(&s, all ? INT32_MAX - 1 : MOST_STORAGES);
     for (int i = 0; i < s.rows.n; i++) {
         const Fold *r = &s.rows.at[i];
         const char *at_once = r->in_turn ? " at most at once" : "";
-        fprintf(f, "  %4d %-13s %s", r->count, diff_storage_change((StorageChange)r->kind), r->what);
+        const char *label = arena_printf(a, "  %4d %s", r->count, diff_storage_change((StorageChange)r->kind)),
+                   *more = "";
         if (r->kind == STORAGE_ADDED || r->kind == STORAGE_REMOVED)
-            fprintf(f, ", %s%s", figure_bytes(a, r->from + r->to), at_once);
+            more = arena_printf(a, ", %s%s", figure_bytes(a, r->from + r->to), at_once);
         else if (r->kind == STORAGE_GREW || r->kind == STORAGE_SHRANK)
-            fprintf(f, ", %s -> %s%s, %s", figure_bytes(a, r->from), figure_bytes(a, r->to), at_once,
-                    change(a, AS_BYTES, r->from, r->to));
-        fputc('\n', f);
+            more = arena_printf(a, ", %s -> %s%s, %s", figure_bytes(a, r->from), figure_bytes(a, r->to), at_once,
+                                change(a, AS_BYTES, r->from, r->to));
+        row_line(f, a, label, r->what, more);
     }
     left_out(f, out);
 }
@@ -351,7 +374,7 @@ static void figures(FILE *f, Arena *a, const Diff *d) {
         [FIGURE_TOKENS] = {tokens ? "tok/s of a rank" : "samples/s of a rank", AS_COUNT, false},
         [FIGURE_MFU] = {"MFU, causal attention by half", AS_SHARE, false},
     };
-    fprintf(f, "  %-34s %11s %11s  change\n", "", "A", "B");
+    fprintf(f, "%*s%12s %11s  change\n", SUMS_FROM, "", "A", "B");
     for (int i = 0; i < N_FIGURES; i++)
         if (shown[i].always || !diff_row_same(&d->figures[i]))
             sum_line(f, a, shown[i].unit, shown[i].title, d->figures[i].a, d->figures[i].b);
@@ -359,20 +382,20 @@ static void figures(FILE *f, Arena *a, const Diff *d) {
 
 void diff_text(FILE *f, Arena *a, const Diff *d, bool all) {
     if (d->same) {
-        fprintf(f, "A and B are the same: %s for %s, world %d: no figure, event or storage differs\n", d->b->model,
-                d->b->device, d->b->world);
+        lines_print(f, 0, "",
+                    arena_printf(a, "A and B are the same: %s for %s, world %d: no figure, event or storage differs",
+                                 d->b->model, d->b->device, d->b->world));
         return;
     }
-    fprintf(f, "%s for %s, world %d", d->b->model, d->b->device, d->b->world);
+    Lines l = lines_open(f, 0, "");
+    lines_words(
+        &l, arena_printf(a, "%s for %s, world %d%s", d->b->model, d->b->device, d->b->world, d->settings.n ? ":" : ""));
     for (int i = 0; i < d->settings.n; i++) {
         const DiffSetting *s = &d->settings.at[i];
         const char *x = s->a ? *s->a ? s->a : "(empty)" : "(none)", *y = s->b ? *s->b ? s->b : "(empty)" : "(none)";
-        fprintf(f, "%s %s ", i ? "," : ":", s->name);
-        report_printable(f, x);
-        fputs(" -> ", f);
-        report_printable(f, y);
+        lines_piece(&l, arena_printf(a, "%s %s -> %s%s", s->name, x, y, i + 1 < d->settings.n ? "," : ""));
     }
-    fputc('\n', f);
+    lines_close(&l);
     figures(f, a, d);
     sums(f, a, "peak by class", AS_BYTES, &d->peak_classes, all);
     sums(f, a, "peak by module", AS_BYTES, &d->peak_modules, all);
@@ -383,8 +406,9 @@ void diff_text(FILE *f, Arena *a, const Diff *d, bool all) {
         const DiffProgram *g = &d->programs.at[i];
         if (*g->name && !(g->a && g->b)) {
             const PlanProgram *p = g->a ? g->a : g->b;
-            fprintf(f, "program %s is only in %s: %d events, peak %s, %s\n", g->name, g->a ? "A" : "B", p->n,
-                    figure_bytes(a, (double)p->peak[ARENA_DEVICE]), figure_time(a, p->step_us));
+            lines_print(f, 0, "",
+                        arena_printf(a, "program %s is only in %s: %d events, peak %s, %s", g->name, g->a ? "A" : "B",
+                                     p->n, figure_bytes(a, (double)p->peak[ARENA_DEVICE]), figure_time(a, p->step_us)));
             if (!all) continue;
         }
         program_events(f, a, g, all);

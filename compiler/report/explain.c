@@ -1,6 +1,6 @@
 /* `shardc explain` and the table of --explain. What is said is in the plan or follows from it. Which pass made an op is
  * known by its number: each pass notes how many ops had been made when it ended.
- * Relies on: explain.h, origin.h, sentences.h (reasons of waits), slack.h, limits.h, figures.h, live.h.
+ * Relies on: explain.h, origin.h, sentences.h (reasons of waits), slack.h, limits.h, lines.h, figures.h, live.h.
  * Relied on by: cli/explain.c and the commands with --explain. */
 #include "explain.h"
 #include "../plan/sentences.h"
@@ -11,6 +11,7 @@
 #include "../ir/training.h"
 #include "../plan/figures.h"
 #include "../plan/limits.h"
+#include "../plan/lines.h"
 #include "../plan/live.h"
 #include "../plan/slack.h"
 #include "origin.h"
@@ -18,7 +19,7 @@
 
 #include <math.h>
 
-enum { MOST_NAMED = 12 };
+enum { MOST_NAMED = 12, TEXT_FROM = 17 };
 
 typedef struct {
     FILE *f;
@@ -32,7 +33,10 @@ static void line(const Explain *w, const char *title, const char *fmt, ...) __at
 static void line(const Explain *w, const char *title, const char *fmt, ...) {
     va_list args;
     va_start(args, fmt);
-    fprintf(w->f, "  %-14s %s\n", title, arena_vprintf(w->plan->arena, fmt, args));
+    Lines l = lines_open(w->f, TEXT_FROM, arena_printf(w->plan->arena, "  %s", title));
+    lines_hang(&l, 2);
+    lines_words(&l, arena_vprintf(w->plan->arena, fmt, args));
+    lines_close(&l);
     va_end(args);
 }
 
@@ -181,8 +185,9 @@ static void begins_and_frees(const Explain *w, int e) {
 
 static void explain_event(const Explain *w, int e) {
     const Event *x = &w->p->events[e];
-    fprintf(w->f, "%s of program %s: %s, %s %s%s\n", x->id, w->p->name, x->op, phase_name(x->phase),
-            *x->module ? x->module : "-", source_of(w, x->src));
+    lines_sentence(w->f, TEXT_FROM + 2,
+                   arena_printf(w->plan->arena, "%s of program %s: %s, %s %s%s", x->id, w->p->name, x->op,
+                                phase_name(x->phase), *x->module ? x->module : "-", source_of(w, x->src)));
     made_by(w, x->op_ir);
     line(w, "purpose", "to %s", purposes[x->purpose].name);
     int place = 0, all = 0; /* on its stream */
@@ -266,9 +271,11 @@ static int neighbour(const Explain *w, const Storage *s, bool before) {
 static void explain_storage(const Explain *w, int storage) {
     const Storage *s = &w->plan->storages[storage];
     const PlanProgram *p = w->p;
-    fprintf(w->f, "%s%s%s: %s of %s, %s (%s B)\n", s->name, s->program < 0 ? "" : " of program ",
-            s->program < 0 ? "" : p->name, storage_class_name(s->cls), *s->owner ? s->owner : "(model)",
-            figure_bytes(w->plan->arena, (double)s->size), figure_grouped(w->plan->arena, (double)s->size));
+    lines_sentence(
+        w->f, TEXT_FROM + 2,
+        arena_printf(w->plan->arena, "%s%s%s: %s of %s, %s (%s B)", s->name, s->program < 0 ? "" : " of program ",
+                     s->program < 0 ? "" : p->name, storage_class_name(s->cls), *s->owner ? s->owner : "(model)",
+                     figure_bytes(w->plan->arena, (double)s->size), figure_grouped(w->plan->arena, (double)s->size)));
     line(w, "lies", "at 0x%08llx to 0x%08llx of the %s arena", (unsigned long long)s->offset,
          (unsigned long long)(s->offset + s->size), s->arena == ARENA_HOST ? "host's" : "device's");
     if (s->program < 0) {
@@ -340,29 +347,24 @@ void explain_text(FILE *f, const Plan *p, const char *id, const char *program) {
 }
 
 /* ── passes ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
-static const char *from_to(Arena *a, bool first, bool same, const char *from, const char *to) {
-    return first ? to : same ? "" : arena_printf(a, "%s -> %s", from, to);
-}
-
+/* What a pass left, where it changed that. */
 void explain_passes(FILE *f, const Plan *p) {
+    static const char *const row = "%-16s %9s %9s %15s %14s %11s\n";
     const Graph *g = p->graph;
     Arena *a = p->arena;
-    fprintf(f, "\n%-18s %16s %16s %24s %26s %24s\n", "pass", "events", "transfers", "arithmetic", "memory traffic",
-            "kernels, end to end");
+    fputc('\n', f);
+    fprintf(f, row, "pass", "events", "transfers", "arithmetic", "memory traffic", "kernel time");
     for (int i = 0; i < g->passes.n; i++) {
-        const PassRecord *x = &g->passes.at[i], *y = i ? x - 1 : x;
-        const double of[2][2] = {{y->flops, x->flops}, {y->kernel_us, x->kernel_us}};
-        bool same = i && x->events == y->events && x->flops == y->flops && x->bytes == y->bytes;
-        fprintf(f, "%-18s %16s %16s %24s %26s %24s\n", x->name,
-                same ? "no change"
-                     : from_to(a, !i, x->events == y->events, arena_printf(a, "%d", y->events),
-                               arena_printf(a, "%d", x->events)),
-                from_to(a, !i, x->transfers == y->transfers, arena_printf(a, "%d", y->transfers),
-                        arena_printf(a, "%d", x->transfers)),
-                from_to(a, !i, of[0][0] == of[0][1], arena_printf(a, "%.4g", of[0][0]),
-                        arena_printf(a, "%.4g FLOP", of[0][1])),
-                from_to(a, !i, x->bytes == y->bytes, figure_bytes(a, y->bytes), figure_bytes(a, x->bytes)),
-                from_to(a, !i, of[1][0] == of[1][1], figure_time(a, y->kernel_us), figure_time(a, x->kernel_us)));
+        const PassRecord *x = &g->passes.at[i], *y = i ? x - 1 : NULL;
+        if (y && x->events == y->events && x->flops == y->flops && x->bytes == y->bytes) {
+            fprintf(f, "%-16s %9s\n", x->name, "no change");
+            continue;
+        }
+        fprintf(f, row, x->name, arena_printf(a, "%d", x->events),
+                y && x->transfers == y->transfers ? "" : arena_printf(a, "%d", x->transfers),
+                y && x->flops == y->flops ? "" : arena_printf(a, "%.4g FLOP", x->flops),
+                y && x->bytes == y->bytes ? "" : figure_bytes(a, x->bytes),
+                y && x->kernel_us == y->kernel_us ? "" : figure_time(a, x->kernel_us));
     }
     int n = 0, nwaits = 0;
     for (int i = 0; i < p->nprograms; i++)
@@ -371,10 +373,10 @@ void explain_passes(FILE *f, const Plan *p) {
             for (int e = 0; e < p->programs[i].n; e++) nwaits += p->programs[i].events[e].nwaits;
         }
     StepFigures s = live_step(p);
-    fprintf(f, "%-18s %d events of training in issue order\n", "order", n);
-    fprintf(f, "%-18s arena %s, lower bound %s\n", "place", figure_bytes(a, (double)p->arena_bytes[ARENA_DEVICE]),
+    fprintf(f, "%-16s %d events of training in issue order\n", "order", n);
+    fprintf(f, "%-16s arena %s, lower bound %s\n", "place", figure_bytes(a, (double)p->arena_bytes[ARENA_DEVICE]),
             figure_bytes(a, (double)p->bound_bytes[ARENA_DEVICE]));
-    fprintf(f, "%-18s %d waits between streams\n", "sync", nwaits);
-    fprintf(f, "%-18s a step of %s, of it %s exposed communication\n", "simulate", figure_time(a, s.step_us),
+    fprintf(f, "%-16s %d waits between streams\n", "sync", nwaits);
+    fprintf(f, "%-16s a step of %s, of it %s exposed communication\n", "simulate", figure_time(a, s.step_us),
             figure_time(a, s.exposed_us));
 }

@@ -1,7 +1,8 @@
 /* `predict --by`: who holds the bytes that are alive at one moment, as a table: modules, units or single storages.
- * Relies on: live.h, figures.h.
+ * Relies on: live.h, figures.h, lines.h.
  * Relied on by: cli/predict.c. */
 #include "../plan/figures.h"
+#include "../plan/lines.h"
 #include "../plan/live.h"
 #include "report.h"
 
@@ -103,41 +104,32 @@ static Rows rows_of(const Plan *p, Moment m, unsigned classes, bool single) {
     return out;
 }
 
-/* "layers.*.mlp (32)" */
-static const char *title(const Plan *p, const Row *r) {
-    return r->count == 1 ? r->name : arena_printf(p->arena, "%s (%d)", r->name, r->count);
-}
-
-static void life(FILE *f, const Plan *p, const Storage *s) {
+static const char *life(const Plan *p, const Storage *s) {
     const PlanProgram *g = s->program < 0 ? NULL : &p->programs[s->program];
-    if (g)
-        fprintf(f, "%s to %s", g->events[s->first].id, g->events[s->last].id);
-    else
-        fputs("always", f);
+    return g ? arena_printf(p->arena, "%s to %s", g->events[s->first].id, g->events[s->last].id) : "always";
 }
 
+/* "12,288  h.*.mlp (12 × 1,024)", and below it what makes up one of them. */
 static void row(FILE *f, const Plan *p, const Row *r, Holding by, int width) {
-    fprintf(f, "  %-*s %14s ", width, title(p, r), figure_grouped(p->arena, (double)(r->total * r->count)));
-    if (r->count > 1) fprintf(f, " %d × %s:", r->count, figure_grouped(p->arena, (double)r->total));
+    Arena *a = p->arena;
+    int from = 2 + width + 2;
+    Lines l = lines_open(f, from, arena_printf(a, "  %*s  ", width, figure_grouped(a, (double)(r->total * r->count))));
+    lines_piece(&l, r->name);
+    if (r->count > 1) lines_piece(&l, arena_printf(a, "(%d × %s)", r->count, figure_grouped(a, (double)r->total)));
+    if (by != BY_STORAGE) lines_next(&l);
     if (by == BY_STORAGE) {
-        fprintf(f, " %-20s ", storage_class_name(r->largest[0]->cls));
-        life(f, p, r->largest[0]);
-        fprintf(f, "  %s", *r->largest[0]->owner ? r->largest[0]->owner : "(model)");
+        const Storage *s = r->largest[0];
+        lines_words(&l, arena_printf(a, "  %s  %s  %s", storage_class_name(s->cls), life(p, s),
+                                     *s->owner ? s->owner : "(model)"));
     }
-    bool some = false;
-    for (int c = 0; c < N_CLASSES && by == BY_UNIT; c++) {
-        if (!r->of[c]) continue;
-        fprintf(f, "%s %s %s", some ? " ·" : "", storage_class_name((StorageClass)c),
-                figure_grouped(p->arena, (double)r->of[c]));
-        some = true;
-    }
-    for (int i = 0; i < LARGEST && r->largest[i] && by == BY_MODULE; i++) {
-        fprintf(f, "%s %s %s (", i ? "," : "", r->largest[i]->name,
-                figure_bytes(p->arena, (double)r->largest[i]->size));
-        life(f, p, r->largest[i]);
-        fputc(')', f);
-    }
-    fputc('\n', f);
+    for (int c = 0; c < N_CLASSES && by == BY_UNIT; c++)
+        if (r->of[c])
+            lines_item(
+                &l, arena_printf(a, "%s %s", storage_class_name((StorageClass)c), figure_grouped(a, (double)r->of[c])));
+    for (int i = 0; i < LARGEST && r->largest[i] && by == BY_MODULE; i++)
+        lines_item(&l, arena_printf(a, "%s %s (%s)", r->largest[i]->name, figure_bytes(a, (double)r->largest[i]->size),
+                                    life(p, r->largest[i])));
+    lines_close(&l);
 }
 
 void report_holders_text(FILE *f, const Plan *p, Moment m, Holding by) {
@@ -148,17 +140,20 @@ void report_holders_text(FILE *f, const Plan *p, Moment m, Holding by) {
     const PlanProgram *g = &p->programs[m.program];
     const Event *e = m.event >= 0 && m.event < g->n ? &g->events[m.event] : NULL;
     int64_t total = 0;
-    int width = 8;
+    int width = 0;
     for (int i = 0; i < rows.n; i++) {
-        int length = (int)strlen(title(p, &rows.at[i]));
+        int length = (int)strlen(figure_grouped(p->arena, (double)(rows.at[i].total * rows.at[i].count)));
         total += rows.at[i].total * rows.at[i].count;
         if (length > width) width = length;
     }
-    fprintf(f, "%s of %s at %s%s%s%s%s: %s bytes\n",
-            by == BY_MODULE ? "activations, temporaries and workspaces"
-            : by == BY_UNIT ? "what units hold"
-                            : "storages",
-            g->name, e ? e->id : "its beginning", e ? " " : "", e ? phase_name(e->phase) : "",
-            e && *e->module ? " " : "", e ? e->module : "", figure_grouped(p->arena, (double)total));
+    const char *what = by == BY_MODULE ? "activations, temporaries and workspaces"
+                       : by == BY_UNIT ? "what units hold"
+                                       : "storages";
+    const char *at =
+        e ? arena_printf(p->arena, "%s %s%s%s", e->id, phase_name(e->phase), *e->module ? " " : "", e->module)
+          : "its beginning";
+    lines_print(
+        f, 0, "",
+        arena_printf(p->arena, "%s of %s at %s: %s bytes", what, g->name, at, figure_grouped(p->arena, (double)total)));
     for (int i = 0; i < rows.n; i++) row(f, p, &rows.at[i], by, width);
 }

@@ -81,11 +81,9 @@ static void program_text(FILE *f, const Plan *p, const PlanProgram *g, const Rep
     if (g->peak_event >= 0 && g->peak_event < g->n) str_addf(&head, " at %s", g->events[g->peak_event].id);
     str_addf(&head, "; %s, exposed %s", figure_time(p->arena, g->step_us), figure_time(p->arena, g->exposed_us));
     fputc('\n', f);
-    if (o->terminal) {
-        Lines l = lines_open(f, 0, "");
-        lines_words(&l, head.s);
-        lines_close(&l);
-    } else
+    if (o->terminal)
+        lines_print(f, 0, "", head.s);
+    else
         fprintf(f, "%s\n", head.s);
     if (o->terminal) {
         report_events_table(f, p, g, o);
@@ -177,11 +175,9 @@ static void units_table(FILE *f, const Plan *p, const ReportOptions *o) {
             u->nparams, s_of(u->nparams), figure_grouped(p->arena, (double)u->numel), u->shard->size,
             s_of(u->shard->size), u->replicate->size, s_of(u->replicate->size), experts, dtype_name(u->dtype),
             dtype_name(u->wire), made, dtype_name(u->reduce));
-        if (o->terminal) {
-            Lines l = lines_open(f, UNIT_FROM, label);
-            lines_words(&l, text);
-            lines_close(&l);
-        } else
+        if (o->terminal)
+            lines_print(f, UNIT_FROM, label, text);
+        else
             fprintf(f, "%s%s\n", label, text);
     }
 }

@@ -186,12 +186,6 @@ static void memory_lines(FILE *f, const Plan *p, ByteUnit u) {
     lines_close(&l);
 }
 
-static void text_line(FILE *f, const char *label, const char *text) {
-    Lines l = lines_open(f, FROM, label);
-    lines_words(&l, text);
-    lines_close(&l);
-}
-
 void report_training_text(FILE *f, const Plan *p, double tokens, double price) {
     StepFigures s = live_step(p);
     Arena *a = p->arena;
@@ -203,7 +197,7 @@ void report_training_text(FILE *f, const Plan *p, double tokens, double price) {
              figure_grouped(a, ceil(tokens / (p->tokens_per_step * s.microbatches))), hours / 24,
              figure_grouped(a, hours * p->world), what);
     if (price > 0) str_addf(&t, ", %s at %.4g an hour", figure_grouped(a, hours * p->world * price), price);
-    text_line(f, "  train", t.s);
+    lines_print(f, FROM, "  train", t.s);
 }
 
 void report_predict_text(FILE *f, const Plan *p, Moment m, bool color) {
@@ -213,7 +207,7 @@ void report_predict_text(FILE *f, const Plan *p, Moment m, bool color) {
     fits_line(f, p, color);
     if (trains) step_line(f, p, &s);
     memory_lines(f, p, u);
-    if (p->npolicies) text_line(f, "  policy", report_policies(p));
+    if (p->npolicies) lines_print(f, FROM, "  policy", report_policies(p));
     if (m.program >= 0) {
         moment_lines(f, p, m, u);
         holders_lines(f, p, m, u, "  modules", "activations and temporaries", CLASSES_OF_MODULES);
@@ -222,7 +216,7 @@ void report_predict_text(FILE *f, const Plan *p, Moment m, bool color) {
     if (trains) times_lines(f, p, s.step_us);
     if (trains) mfu_lines(f, p, &s);
     for (Unused k = 0; k < N_UNUSED; k++)
-        if (p->unused[k].n) text_line(f, "  unused", plan_unused(p, k));
+        if (p->unused[k].n) lines_print(f, FROM, "  unused", plan_unused(p, k));
 }
 
 /* A command stays on one line, so that it can be copied. */
@@ -232,11 +226,11 @@ void report_advice_text(FILE *f, const Plan *p, const Advice *x) {
         fprintf(f, "  fastest  found that fits (step %s, %s on this one):\n%*s%s\n", figure_time(p->arena, x->step_us),
                 step > 0 ? figure_change(p->arena, step, x->step_us, 1) : "0 %", FROM, "", x->command);
     else if (x->least)
-        text_line(f, "  fastest",
-                  arena_printf(p->arena,
-                               "no plan found fits: the smallest arena found has %s; give more ranks (--world) or a "
-                               "smaller model",
-                               figure_bytes(p->arena, (double)x->least)));
+        lines_print(f, FROM, "  fastest",
+                    arena_printf(p->arena,
+                                 "no plan found fits: the smallest arena found has %s; give more ranks (--world) or a "
+                                 "smaller model",
+                                 figure_bytes(p->arena, (double)x->least)));
     if (x->batch && x->largest) fprintf(f, "  batch    largest found as it is: %lld\n", (long long)x->largest);
     if (x->batch && !x->largest) fprintf(f, "  batch    largest found as it is: none fits\n");
 }

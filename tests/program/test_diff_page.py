@@ -103,7 +103,7 @@ def most_at_once(storages, plan, program):
 
 def changes(b, plans, d, text):
     """Of every program: the rows of the list are those of `--all`, in its order, and their sums are those of the events in JSON."""
-    count = 0
+    count, text = 0, re.sub(r"\n {21}(?=\S)", "  ", text)
     for i, p in enumerate([p for p in d["programs"] if p["name"]]):
         b.run("document.querySelector('#program').value = %d; document.querySelector('#program').dispatchEvent(new Event('change'))" % i)
         b.settle()
@@ -117,7 +117,8 @@ def changes(b, plans, d, text):
                     lines.append(line)
             check(len(rows) == len(lines), "%s: %d rows, --all has %d" % (title, len(rows), len(lines)))
             for (n, change, what, _, _, last), line in zip(rows, lines):
-                check(line.startswith("  %4d %-13s %s" % (n, change, what)) and (change not in ("issued sooner", "issued later") or line.endswith(", " + last)), "%s: the list says %s, --all %s" % (title, (n, change, what), line))
+                line, start = (" ".join(x.split()) for x in (line, "%d %s %s" % (n, change, what)))
+                check(line.startswith(start) and (change not in ("issued sooner", "issued later") or line.endswith(", " + last)), "%s: the list says %s, --all %s" % (title, (n, change, what), line))
             if kind == "storages":
                 program = source["name"] or None
                 named = [{s["name"]: s for s in plan["storages"] if s.get("program") == program} for plan in plans]

@@ -53,6 +53,11 @@ def test_this_machine():
     check(rc == 0 and said["builds_cpu"] and said["format"] == "shardc-doctor", "exit %d: %s" % (rc, text))
     for name in ("C compiler", "OpenBLAS", "Jansson", "zlib", "trial", "cpu runtime", "system", "processor", "memory", "open files"):
         check(facts[name]["state"] == "ok", "%s: %s" % (name, facts[name]))
+    for name, pc in (("OpenBLAS", "openblas"), ("Jansson", "jansson"), ("zlib", "zlib")):
+        path = re.search(r"/\S+\.a\b", facts[name]["value"])[0]
+        beside = os.path.join(os.path.dirname(path), "pkgconfig", pc + ".pc")
+        version = re.search(r"^[Vv]ersion[:=] *(\d[\d.]*)", open(beside).read(), re.M) if os.path.exists(beside) else None
+        check(facts[name]["value"] == ("%s (%s)" % (version[1], path) if version else path), "%s" % facts[name])
     check(said["cores"] == len(os.sched_getaffinity(0)) or os.path.exists("/sys/fs/cgroup/cpu.max"), "%d cores" % said["cores"])
     all_memory = 1024 * int(re.search(r"MemTotal:\s*(\d+)", open("/proc/meminfo").read()).group(1))
     check(0 < said["memory_bytes"] <= all_memory, "%d bytes of memory" % said["memory_bytes"])
@@ -169,7 +174,7 @@ def test_device():
     check(rc == 1 and "libcudart_static.a" in said["no_cuda_build"], "%s" % said["no_cuda_build"])
     open(os.path.join(toolkit, "libcudart_static.a"), "w").close()
     rc, said, facts, text = doctor("--device", "h200", **env)
-    check(rc == 0 and said["builds_cuda"] and facts["cuda runtime"]["value"].endswith("libsc_cuda.a for compute capabilities 80 90 (times 10)"), "exit %d: %s" % (rc, text))
+    check(rc == 0 and said["builds_cuda"] and facts["cuda runtime"]["value"].endswith("libsc_cuda.a for compute capabilities 8.0, 9.0"), "exit %d: %s" % (rc, text))
     check("for h200 programs can be built here, and run where a GPU is" in " ".join(text.split()), text)
     rc, said, _, _ = doctor("--device", "b200", **env)
     check(rc == 1 and "run make cuda CUDA_ARCHS='100 80 90'" in said["no_cuda_build"], "%s" % said["no_cuda_build"])

@@ -27,7 +27,7 @@ def written(name, args):
 def explained(source, event):
     """What `explain` says of an event, by title; lines without one belong to the title before."""
     said, title = {}, None
-    for line in shardc("explain", *source, event).splitlines()[1:]:
+    for line in re.sub(r"\n {19}(?=\S)", " ", shardc("explain", *source, event)).splitlines()[1:]:
         title = line[2:16].strip() or title
         said[title] = said[title] + "\n" + line[17:] if title in said else line[17:]
     return said

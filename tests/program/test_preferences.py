@@ -86,7 +86,7 @@ def test_the_reference_is_counted():
     count = sum(len(t[2]) // 4 for t in part(tensors, "before.").values())
     for precision, size in ("fp32", 4), ("bf16", 2):
         said = must([SHARDC, "predict", lua, "--by", "unit", "--set", "batch=2", *OPTIONS, "--set", "precision=" + precision])
-        own = re.findall(r"^  reference\S*(?: \((\d+)\))? .*  (?:\d × [\d,]+: )?parameters ([\d,]+)$", said, re.M)
+        own = re.findall(r"^ *[\d,]+  reference\S*(?: \((\d+) × [\d,]+\))?\n +parameters ([\d,]+)$", said, re.M)
         held = sum(int(n or 1) * int(size.replace(",", "")) for n, size in own)
         check(len(own) == 4, said)
         check(count * size <= held < count * size + 3 * 1024 * size, "%s: %d bytes of %d parameters" % (precision, held, count))

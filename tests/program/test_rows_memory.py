@@ -182,8 +182,9 @@ def test_M4_who_holds_memory_adds_up():
             for by in ("module", "unit", "storage"):
                 out = shardc("predict", MLP, "--world", "4", "--device", "h200", "--at", at, "--by", by, *settings(options))
                 table = out.split(" of micro at ")[-1].split("\n")
-                total[by] = int(table[0].rsplit(":", 1)[1].split()[0].replace(",", ""))
-                rows = [int(re.match(r"  .+? +([\d,]+) ", r + " ").group(1).replace(",", "")) for r in table[1:] if r]
+                total[by] = int(re.search(r":\s([\d,]+)\sbytes\n", "\n".join(table)).group(1).replace(",", ""))
+                rows = [int(n.replace(",", "")) for n in re.findall(r"^ {2,15}([\d,]+)  \S", "\n".join(table), re.M)]
+                check(max(map(len, out.splitlines())) <= 80, out)
                 check(sum(rows) == total[by] and rows == sorted(rows, reverse=True), "%s by %s: rows make %d of %d" % (at, by, sum(rows), total[by]))
             check(total["storage"] == sum(s["size"] for s in live) == total["module"] + total["unit"], "at %s: %s, alive %d" % (at, total, sum(s["size"] for s in live)))
 
@@ -193,7 +194,7 @@ def test_M4_recompute_releases():
     kept = {}
     for recompute in ("none", "selective", "full"):
         out = shardc("predict", MLP, "--world", "4", "--device", "h200", "--at", "forward", "--by", "module", "--set", "recompute=" + recompute)
-        kept[recompute] = dict(re.findall(r"^  (blocks\.\S+) \((\d+)\) ", out, re.M))  # {pattern: modules}
+        kept[recompute] = dict(re.findall(r"^ *[\d,]+  (blocks\.\S+) \((\d+) × ", out, re.M))  # {pattern: modules}
     check(kept["full"] == {"blocks.*.out_proj": "3"}, "full: %s" % kept["full"])
     check(kept["none"] == {"blocks.*.in_proj": "4", "blocks.*.out_proj": "4"}, "none: %s" % kept["none"])
 
@@ -202,11 +203,12 @@ def test_M4_tables_fold_identical_layers():
     """Rows whose names differ in a number alone and that hold the same are one, with a count; storages stand in natural order."""
     def rows(by, *args):
         out = shardc("predict", os.path.join(ROOT, "models", "gpt2.lua"), "--set", "layers=12", "--world", "4", "--device", "h200", "--by", by, *args)
-        return [re.match(r"  (.+?)(?: \((\d+)\))? +([\d,]+)  ?(?:(\d+) × ([\d,]+):)?", line).groups() for line in out.split(" bytes\n")[1].splitlines()]
+        found = re.findall(r"^ +([\d,]+)  (\S+)(?: \((\d+) × ([\d,]+)\))?", re.split(r"\sbytes\n", out)[1], re.M)
+        return [(name, times or None, total, each) for total, name, times, each in found]
     units = rows("unit")
     check([r[:2] for r in units if r[0].startswith("h.")] == [("h.*", "11"), ("h.11", None)], "%s" % units)
-    for name, count, total, times, each in rows("module") + units:
+    for name, count, total, each in rows("module") + units:
         number = lambda text: int(text.replace(",", ""))
-        check(count == times and (not count or number(total) == int(count) * number(each)), "%s: %s is not %s × %s" % (name, total, times, each))
+        check(not count or number(total) == int(count) * number(each), "%s: %s is not %s × %s" % (name, total, count, each))
     kept = [r[0] for r in rows("storage") if re.match(r"h\.\d+/master", r[0])]
     check(kept == ["h.%d/master" % n for n in range(12)], "storages of one size: %s" % kept)

@@ -118,7 +118,7 @@ def test_rows_are_packed():
     check(sorted(found) == want and not err, "%d documents" % len(found))
     total = sum(len(t) for t, _ in want)
     check(len(got) <= total / 64 / 0.95, "%d rows for %d tokens" % (len(got), total))
-    check("%d rows of 64 tokens from 200 conversations, %s of %s tokens are targets" % (len(got), format(sum(x != -100 for _, t in want for x in t), ","), format(total, ",")) in said, said)
+    check("%d rows of 64 tokens from 200 conversations, %s of %s tokens are targets" % (len(got), format(sum(x != -100 for _, t in want for x in t), ","), format(total, ",")) in " ".join(said.split()), said)
     again, _, _ = chat(folder, lines, "--chat", "--seq", "64", template=None)
     check(again == got, "the same lines make other rows")
     cut, _, err = chat(folder, lines, "--chat", "--seq", "32", template=None)
@@ -143,7 +143,7 @@ def test_pairs_of_answers():
     want = [x for a in ("good", "bad") for x in [pieces(q, [a + "<|im_end|>"], "\n")]]
     flat = {k: sum(([*w[i], *[fill] * (64 - len(w[i]))] for w in want), []) for i, (k, fill) in enumerate((("ids", PAD), ("targets", -100)))}
     check(not err and got == [flat] * 4, "%s %s" % (got, err))
-    check("4 rows of 64 tokens from 4 pairs of answers" in said, said)
+    check("4 rows of 64 tokens from 4 pairs of answers" in " ".join(said.split()), said)
     got, _, _ = chat(folder, lines[:1], "--pairs", "--seq", "8", template=None)
     check(got[0]["ids"][:4] == ids("Qgoo") and got[0]["targets"][8:12] == ids("bad") + [END], "%s" % got)
 
@@ -210,7 +210,7 @@ def test_texts_of_a_tokenizer():
     blob = open(out, "rb").read()
     want = ids("one<|im_end|><|im_end|>zwei \u00fc<|im_end|>a text\nof lines\n<|im_end|>")
     check(struct.unpack("<3i", blob[:12]) == (20240520, 1, len(want)) and list(struct.unpack("<%dH" % len(want), blob[1024:])) == want, "tokens")
-    check("%d tokens from 2 files, 4 texts, of %s" % (len(want), tokenizer) in said, said)
+    check("%d tokens from 2 files, 4 texts, of %s" % (len(want), tokenizer) in " ".join(said.split()), said)
     path = os.path.join(tokenizer, "tokenizer.json")
     many = json.load(open(path))
     many["added_tokens"] += [{**many["added_tokens"][0], "id": 259 + i, "content": "<%d>" % i} for i in range(66000)]

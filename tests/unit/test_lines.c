@@ -80,3 +80,33 @@ Test(lines, control_characters_are_escaped) {
     lines_words(&l, "a\033[31m");
     cr_expect_str_eq(end(&l), "    a\\x1b[31m\n");
 }
+
+Test(lines, a_long_label_has_a_line_of_its_own) {
+    Lines l = begin("é:  ");
+    lines_words(&l, "a");
+    cr_expect_str_eq(end(&l), "é:  a\n");
+    l = begin("label");
+    lines_words(&l, "a");
+    cr_expect_str_eq(end(&l), "label\n    a\n");
+}
+
+Test(lines, blanks_part_pieces_and_no_line_begins_with_them) {
+    char wide[100], want[300];
+    put(wide, 'a', 70);
+    Lines l = begin("");
+    lines_words(&l, "a  b");
+    lines_piece(&l, " c"); /* one blank beside the usual one */
+    lines_next(&l);
+    lines_words(&l, wide);
+    lines_words(&l, "    ef");
+    lines_piece(&l, "  g");
+    snprintf(want, sizeof want, "    a  b  c\n    %s    ef\n    g\n", wide);
+    cr_expect_str_eq(end(&l), want);
+}
+
+Test(lines, what_goes_on_below_stands_further_right) {
+    Lines l = begin("");
+    lines_hang(&l, 2);
+    lines_words(&l, "a b\nc\nd");
+    cr_expect_str_eq(end(&l), "    a b\n      c\n      d\n");
+}
