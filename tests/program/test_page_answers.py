@@ -544,6 +544,8 @@ def test_gathering_further_ahead():
             for phase in ("forward", "backward"):
                 gather = b.run("(() => { const p = shardc.state.program, own = p.ids.map((_, e) => e).filter(e => p.text(e, OP).startsWith('all_gather') && p.plan.phases[p.phase[e]] === '%s' && /\\d/.test(p.text(e, MODULE))); return own[own.length >> 1]; })()" % phase)
                 b.run("shardc.select({ event: %d }, true)" % gather)
+                if b.run("document.querySelector('#ahead [data-held]') === null"):
+                    continue # none like it could start earlier: test_what_cannot_start_earlier
                 said = b.run("(e => ({ exposed: Number(e.querySelector('[data-exposed]').dataset.exposed), held: Number(e.querySelector('[data-held]').dataset.held), entry: e.querySelector('code').textContent }))(document.querySelector('#ahead'))")
                 policy = os.path.join(scratch("page_answers"), "ahead.lua")
                 with open(policy, "w") as f:
@@ -558,7 +560,37 @@ def test_gathering_further_ahead():
             b.run("shardc.select({ event: shardc.state.program.leading.order[3] }, true)")
             check(b.run("document.querySelector('#ahead') === null"), "a kernel is gathered further ahead")
             quiet(b, page)
+    check(len(tried) >= 3, "only these were tried: %s" % tried)
     return "%s" % tried
+
+
+def test_what_cannot_start_earlier():
+    """A gather whose stream has been busy since the program began cannot start earlier: the page says so, and offers an entry only where others like it can.
+    On eight GPUs of 8B nearly all gathers of the forward stand so, on 405B the first ones alone."""
+    told = {}
+    for name, args in (("8b", LLAMA_8B), ("405b", LLAMA_405B)):
+        page, source = written(name, args)
+        p = next(p for p in json.loads(shardc("inspect", *source, "--format", "json"))["programs"] if p["name"] == "micro")
+        gathers, busy, until = [i for i, e in enumerate(p["events"]) if e["stream"] == "gather" and e["phase"] == "forward"], set(), 0
+        for i in gathers:
+            if p["events"][i]["start_us"] - until < 1e-3 and len(busy) == gathers.index(i):
+                busy.add(i)
+            until = p["events"][i]["start_us"] + p["events"][i]["duration_us"]
+        pattern = lambda i: re.sub(r"\d+", "*", p["events"][i]["module"])
+        with Browser() as b:
+            b.open(page)
+            for i in gathers:
+                b.run("shardc.select({ event: %d }, true)" % i)
+                never, offered, held = b.run("(e => [e.querySelector('[data-never]') && e.querySelector('[data-never]').textContent, e.querySelectorAll('code').length, e.querySelectorAll('[data-held]').length])(document.querySelector('#ahead'))")
+                check((never is not None) == (i in busy), "%s: of %s the page says %s, its stream is %sbusy before" % (name, p["events"][i]["id"], never, "" if i in busy else "not "))
+                any_can = any(k not in busy and pattern(k) == pattern(i) for k in gathers)
+                check(offered == held == any_can, "%s: %s offers %d entries and %d bytes" % (name, p["events"][i]["id"], offered, held))
+            b.run("shardc.select({ event: %d }, true)" % gathers[0])
+            check(b.run("document.querySelector('#ahead [data-never]').textContent") == "This gather cannot start earlier: it starts with the program.", "the first gather says " + b.run("document.querySelector('#ahead').textContent"))
+            quiet(b, page)
+        told[name] = (len(busy), len(gathers))
+    check(told["8b"][0] > 30 and 0 < told["405b"][0] < told["405b"][1] / 10, "gathers that cannot start earlier, of all: %s" % told)
+    return "%s" % told
 
 
 # ── each question in at most two clicks ──────────────────────────────────────────────────────────────────────────────────────
@@ -578,7 +610,7 @@ QUESTIONS = [  # the question, what is clicked or typed, what then says the answ
     ("what to recompute or offload", ["#to-peak"], "#next tr[data-saving]"),
     ("when a unit is gathered and freed", [("canvas", LAYER)], "#unit tr[data-freed^=e]"),
     ("why an event is issued there", [("canvas", LONGEST % "compute"), "#tab-waits-tab"], "#issued"),
-    ("what another prefetch would change", [("canvas", LONGEST % "gather"), "#tab-waits-tab"], "#ahead [data-exposed]"),
+    ("what another prefetch would change", [("canvas", LONGEST % "gather"), "#tab-waits-tab"], "#ahead p"),
     ("which tensor has an address", [("type", "0x%x")], "#results li"),
     ("what a line of Lua does", [("type", "decoder.lua:121")], "#results li"),
     ("what a line of Lua holds", ["#to-peak"], "#live [data-line] summary"),

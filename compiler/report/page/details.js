@@ -66,7 +66,10 @@ class Details {
   ahead(e) {
     const { program: p, plan } = this.state, x = gatheredAhead(p, e);
     if (!x) return null;
+    const never = "This gather cannot start earlier: " + (p.starter(e) < 0 ? "it starts with the program." : "its stream is busy since the program began, or it waits for what writes the parameters.");
+    if (x.none) return make("div", { id: "ahead" }, make("h3", {}, "One unit further ahead"), make("p", { "data-never": "" }, never));
     return make("div", { id: "ahead" }, make("h3", {}, "One unit further ahead"),
+      !x.earlier && make("p", { "data-never": "" }, never + " Others of ", named(x.pattern), " can."),
       make("p", {}, "Compute waits ", make("span", { "data-value": p.exposedOf(e) }, timeText(p.exposedOf(e))), " for this gather, and ", make("strong", { "data-exposed": x.exposed }, timeText(x.exposed)), " in all for those of ", named(x.pattern), " in the " + plan.phases[p.phase[e]] +
         ": gathering earlier gains no more than that. It may hold ", make("strong", { "data-held": x.bytes }, bytesText(x.bytes)), " more, one unit. " + (p.slack[e] > 0 ? "This one could end " + timeText(p.slack[e]) + " later." : "")),
       ...(x.entry ? [make("p", {}, ...this.copied(x.entry))] : [make("p", { class: "dim" }, "How far ahead units are gathered now, only a model tells: set ", make("code", {}, "prefetch"), " in its fully_shard.")]));
