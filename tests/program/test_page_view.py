@@ -254,6 +254,22 @@ def test_plan_in_every_window():
     return "%d widths" % len(WIDTHS)
 
 
+def test_keys_open_at_their_top():
+    """The dialog of keys is longer than a low window: it opens at its title, by the key and by the button, again after it was scrolled; arrows scroll it."""
+    page = written("keys", GPT2)
+    for width in (1440, 390):
+        with Browser(width, 500) as b:
+            b.open(page)
+            for opens in (lambda: b.press("?"), lambda: b.run("document.querySelector('#help-open').click()")):
+                opens()
+                b.settle()
+                top, most, focus = b.run("(e => [e.scrollTop, e.scrollHeight - e.clientHeight, document.activeElement === e])(document.querySelector('#help'))")
+                check(top == 0 and most > 200 and focus, "%d pixels: the keys open at %s of %s, the focus is on them: %s" % (width, top, most, focus))
+                in_sight(b, "#help-title", "%d pixels, the keys" % width)
+                b.run("document.querySelector('#help').scrollTop = 1e6, document.querySelector('#help-close').click()")
+            quiet(b, page)
+
+
 def test_diff_in_every_window():
     page = written("diff", LLAMA_8B, "--vs", "--set", "recompute=full")
     for width in WIDTHS:
