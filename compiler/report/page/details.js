@@ -245,16 +245,16 @@ class Details {
     return [make("h2", {}, "What would lower the peak"),
       ...longTable({ class: "sums", "data-table": "next" }, ["policy, for which modules", "frees", "peak falls", "step"], rows, most),
       make("p", { class: "dim" }, "The most bytes of the peak a millisecond first. Frees: at the moment of today's peak; it falls by less where another moment is the highest then. Recompute: the durations, in this plan, of what would run again. ", ...rates,
-        "Put entries into a file, ", make("code", {}, "return { … }"), ", and give it as ", make("code", {}, "--policy"), "; ", make("code", {}, "shardc plan"), " mixes them under a budget and times the whole.")];
+        "Each is a file for ", make("code", {}, "--policy"), ", which may be given several times; ", make("code", {}, "shardc plan"), " mixes them under a budget and times the whole.")];
   }
 
-  // A text that a button copies; it is selected too, for browsers that give pages no clipboard.
-  copied(text) {
-    const code = make("code", { class: "copied" }, text);
-    return [code, " ", make("button", { type: "button", class: "link", "aria-label": "Copy " + text, click: () => {
+  // An entry as a whole policy file, which a button copies; it is selected too, for browsers that give pages no clipboard.
+  copied(entry) {
+    const text = "return {\n  " + entry + "\n}\n", code = make("code", { class: "copied" }, text);
+    return [code, " ", make("button", { type: "button", class: "link", "aria-label": "Copy a policy file of " + entry, click: () => {
       getSelection().selectAllChildren(code);
       if (navigator.clipboard) navigator.clipboard.writeText(text).catch(() => {});
-      say("copied: " + text);
+      say("copied: " + entry + ", as a file for --policy");
     } }, "Copy")];
   }
 
