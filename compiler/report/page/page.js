@@ -190,6 +190,7 @@ function toPeak() {
   const e = state.program.peak_event;
   if (e < 0) return;
   select({ event: e }, true, true);
+  letTabGo(); // the peak is asked of memory, whatever tab was chosen
   say("Peak, " + details.sentence({ event: e }));
 }
 
