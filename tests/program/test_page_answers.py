@@ -159,7 +159,8 @@ def test_critical_path():
 SUMS = """(() => { document.querySelectorAll('#sums > .link').forEach(e => e.click());
   const fact = k => { const e = document.querySelector('#sums [data-fact="' + k + '"] [data-value]'); return e && Number(e.dataset.value); };
   return { of: document.querySelector('#sums-of').textContent, duration: fact('duration') ?? fact('from first to last'), events: fact('events'), exposed: fact('exposed'), wire: fact('on the wire'), peak: fact('peak within'),
-    tables: Object.fromEntries([...document.querySelectorAll('#sums table')].map(t => [t.dataset.table, Object.fromEntries([...t.querySelectorAll('tbody tr')].map(r => [r.dataset.sum, Number(r.dataset.us)]))])) }; })()"""
+    tables: Object.fromEntries([...document.querySelectorAll('#sums table')].map(t => [t.dataset.table, Object.fromEntries([...t.querySelectorAll('tbody tr')].map(r => [r.dataset.sum, Number(r.dataset.us)]))])),
+    shares: Object.fromEntries([...document.querySelectorAll('#sums table')].map(t => [t.dataset.table, [...t.querySelectorAll('tbody tr')].reduce((sum, r) => sum + Number(r.dataset.share), 0)])) }; })()"""
 KERNELS = ("compute", "host", "update")
 
 
@@ -197,6 +198,8 @@ def summed(plan, p, a, z, module=None):
 def agree(shown, want, what):
     for key in ("wire", "exposed", "events"):
         check(abs(shown[key] - want[key]) <= 1e-3 + 1e-6 * want[key], "%s: %s is shown as %s, JSON says %s" % (what, key, shown[key], want[key]))
+    for key in ("phases", "ops", "modules"):
+        check(abs(shown["shares"].get(key, 1) - 1) < 1e-6, "%s: shares of %s add up to %s" % (what, key, shown["shares"].get(key)))
     for key in ("ops", "phases"):
         rows = shown["tables"].get(key, {})
         check(set(rows) == set(want[key]) and all(abs(rows[k] - want[key][k]) <= 1e-3 + 1e-6 * rows[k] for k in rows), "%s: %s are shown as %s, JSON says %s" % (what, key, rows, want[key]))

@@ -261,18 +261,20 @@ class Details {
   // ── sums of the program, of a range of time or of a module ──
   sums(scope) {
     const { program: p } = this.state, x = new Summary(p, scope), most = 8, all = scope.range ? x.to - x.from : p.step_us;
-    const share = us => all > 0 ? (100 * us / all).toFixed(1) + " %" : "", of = scope.range ? "of the range" : "of the program";
-    const row = ({ name, count, us, more = [] }) => make("tr", { "data-sum": name, "data-count": count, "data-us": us }, make("td", {}, named(name)), ...[grouped(count), timeText(us), share(us), ...more].map(t => make("td", { class: "number" }, t)));
-    const table = (key, title, first, rows, ...more) => rows.length ? longTable({ class: "sums", "data-table": key }, [first, "events", "time", of, ...more], rows.map(row), most, title) : [];
+    const row = ({ name, count, us, more = [] }, of) => make("tr", { "data-sum": name, "data-count": count, "data-us": us, "data-share": of > 0 ? us / of : 0 },
+      make("td", {}, named(name)), ...[grouped(count), timeText(us), of > 0 ? (100 * us / of).toFixed(1) + " %" : "", ...more].map(t => make("td", { class: "number" }, t)));
+    // Streams run side by side: events take longer together than the program does, so their shares are those of the sum.
+    const tableOf = (of, said) => (key, title, first, rows, ...more) => rows.length ? longTable({ class: "sums", "data-table": key }, [first, "events", "time", said, ...more], rows.map(r => row(r, of)), most, title) : [];
+    const table = tableOf(x.events.reduce((sum, e) => sum + x.time(e), 0), "of the sum"), tableOfTime = tableOf(all, scope.range ? "of the range" : "of the program");
     const exposed = x.exposed(), phases = x.phases();
     return [
       make("h2", { id: "sums-of" }, ...this.scopeName(scope)),
       this.scopeFacts(x, scope),
-      ...(scope.module !== undefined ? table("phases", "Time by phase", "phase", phases) // what runs beside a module is not its own
-        : table("phases", "Time by phase, and how long events of other phases run beside it", "phase", phases.map(r => ({ ...r, more: [timeText(r.beside)] })), "beside")),
-      ...table("ops", "Time by op; streams run side by side", "op", x.ops()),
-      ...table("modules", "Time by module", "module", x.modules()),
-      ...table("exposed", "Exposed communication, by what is waited for", "stream and module", exposed),
+      ...(scope.module !== undefined ? table("phases", "Time by phase, of all streams", "phase", phases) // what runs beside a module is not its own
+        : table("phases", "Time by phase, of all streams, and how long events of other phases run beside it", "phase", phases.map(r => ({ ...r, more: [timeText(r.beside)] })), "beside")),
+      ...table("ops", "Time by op, of all streams", "op", x.ops()),
+      ...table("modules", "Time by module, of all streams", "module", x.modules()),
+      ...tableOfTime("exposed", "Exposed communication, by what is waited for", "stream and module", exposed),
     ].filter(Boolean);
   }
 

@@ -190,8 +190,8 @@ function toPeak() {
   if (index >= 0 && plan.programs[index] !== state.program) show(index);
   const e = state.program.peak_event;
   if (e < 0) return;
-  select({ event: e }, true, true);
   letTabGo(); // the peak is asked of memory, whatever tab was chosen
+  select({ event: e }, true, true);
   say("Peak, " + details.sentence({ event: e }));
 }
 
