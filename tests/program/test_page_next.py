@@ -32,8 +32,8 @@ def predicted(model, args, *more):
 
 
 def test_entries_do_what_they_say():
-    """The text as it is copied is the file. Recompute is within a fiftieth in bytes and a tenth in time; offload keeps the copy that is under way, and
-    is within a third."""
+    """The text as it is copied is the file. Recompute is within 2 % in bytes and 10 % in time; offload keeps the copy that is under way, and is
+    within 7 % in bytes."""
     folder, tried = scratch("page_next"), []
     for name, (args, wanted) in PLANS.items():
         model, page, policy = os.path.join(ROOT, "models", args[0]), os.path.join(folder, name + ".html"), os.path.join(folder, name + ".lua")
@@ -52,9 +52,9 @@ def test_entries_do_what_they_say():
             then, longer = predicted(model, args[1:], "--policy", policy)
             recompute = r["name"].startswith("recompute")
             off = abs((live - then) / r["lower"] - 1)
-            check(off < (.02 if recompute else .25), "%s, %s: the peak falls by %d B, the page says %d" % (name, r["name"], live - then, r["lower"]))
+            check(off < (.02 if recompute else .07), "%s, %s: the peak falls by %d B, the page says %d" % (name, r["name"], live - then, r["lower"]))
             late = abs(longer - step - r["us"])
-            check(late < (.1 if recompute else .35) * r["us"] + .04 * step, "%s, %s: the step is %.0f us longer, the page says %.0f" % (name, r["name"], longer - step, r["us"]))
+            check(late < .1 * r["us"] + 1e-3 * step, "%s, %s: the step is %.0f us longer, the page says %.0f" % (name, r["name"], longer - step, r["us"]))
             tried.append(off)
     return "%d entries, peaks within %.1f %%" % (len(tried), 100 * max(tried))
 
