@@ -45,6 +45,8 @@ def test_entries_do_what_they_say():
         check(wanted in [r["name"] for r in rows], "%s: no row says %s: %s" % (name, wanted, [r["name"] for r in rows]))
         rates = [r["us"] / r["lower"] for r in rows]
         check(rates == sorted(rates), "%s: rows do not stand by bytes a millisecond: %s" % (name, rows))
+        beats = lambda x, y: x["name"].split()[-1] == y["name"].split()[-1] and x["lower"] >= y["lower"] and x["us"] <= y["us"] and (x["lower"], x["us"]) != (y["lower"], y["us"])
+        check(not [(x, y) for x in rows for y in rows if beats(x, y)], "%s: a row of the same modules is better in both: %s" % (name, rows))
         live, step = predicted(model, args[1:])
         for r in rows:
             with open(policy, "w") as f:
