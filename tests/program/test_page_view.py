@@ -280,6 +280,28 @@ def test_keys_open_at_their_top():
             quiet(b, page)
 
 
+def test_ruler():
+    """Ticks of a program of seconds: none is before 0, no two say the same, each says its time in a unit in which the latest time that is seen is less than a
+    thousand; from the whole program down to a nanosecond."""
+    page, seen = written("ruler", LLAMA_405B), set()
+    with Browser(1440, 900) as b:
+        b.open(page)
+        end = b.run("extent()")
+        check(end > 1e6, "the program takes %s us" % end)
+        for a, z in ((-.01 * end, 1.02 * end), (-50, 50), (-.5, .6), (-3e3, 9e3), (5e3, 5e3 + 100), (.5 * end, .5 * end + 2), (end - 1e-3, end + 1e-3), (1.1e6, 1.3e6)):
+            b.run("shardc.view(%r, %r)" % (a, z))
+            b.settle()
+            at, texts, last = b.run("(p => [p.ticks.at, p.ticks.at.map(t => p.tickText(t)), Math.min(shardc.state.t1, extent())])(shardc.painter)")
+            check(len(at) >= 3 and min(at) >= 0 and len(set(texts)) == len(texts) and not any("-" in t for t in texts), "%s to %s us: %s" % (a, z, texts[:5]))
+            for t, text in zip(at, texts):
+                value, unit = text.split()
+                us = {"us": 1, "ms": 1e3, "s": 1e6}[unit]
+                check(abs(float(value) * us - t) < 1e-2 * (at[1] - at[0]) + 1e-14 * t and (last < 1e3 * us or unit == "s") and (last >= us or unit == "us"), "%s to %s us: at %s stands %s" % (a, z, t, text))
+                seen.add(unit)
+        quiet(b, page)
+    check(seen == {"us", "ms", "s"}, "units are %s" % seen)
+
+
 def test_diff_in_every_window():
     page = written("diff", LLAMA_8B, "--vs", "--set", "recompute=full")
     for width in WIDTHS:
