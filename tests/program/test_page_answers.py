@@ -402,6 +402,8 @@ def test_find():
                 asked += 1
             for e in rng.sample([e for e in events if "source" in e], 3):
                 line = e["source"].split("/")[-1]
+                b.search(line.rsplit(":", 1)[0])
+                check(total() == sum(x.get("source", "").split("/")[-1].rsplit(":", 1)[0] == line.rsplit(":", 1)[0] for x in events), "%s: %s finds %d events" % (name, line.rsplit(":", 1)[0], total()))
                 for query, also in ((line, lambda x: True), (line + " backward", lambda x: x["phase"] == "backward"), (e["source"].split("/", 1)[1], lambda x: True)):
                     b.search(query)
                     want = [x["id"] for x in events if x.get("source") == e["source"] and also(x)]
@@ -418,6 +420,11 @@ def test_find():
             for query in ("0xffffffffffff", "nowhere.lua:3", ">5parsecs", "0x", ":", ">", "> 5ms", "a:b:c", "(", "\\"):
                 b.search(query)
                 check(total() >= 0, "%s breaks the search" % query)
+            title = lambda: b.run("document.querySelector('#found-title').textContent")
+            for query, said in (("matmul nowhere", "nothing has nowhere"), ("nowhere.lua matmul >9000s", "nothing has nowhere.lua, nor >9000s"), (line + " >9000s", "nothing has >9000s"),
+                                ("forward backward", "each part has something, but nothing has all of forward, backward")):
+                b.search(query)
+                check(title() == "0 found: " + said and b.run("document.querySelector('#said').textContent") == title(), "%s: %s says %s" % (name, query, title()))
             b.search("0xffffffffffff")
             check(total() == 0, "something has the last address")
             b.search("")

@@ -284,7 +284,7 @@ const MOST_FOUND = 200;
 function search() {
   const query = $("search").value, p = state.program, found = find(p, query, MOST_FOUND, state.arena, liveEvent()[0]), list = $("results");
   $("found").hidden = !query.trim();
-  $("found-title").textContent = found.total + " found" + (found.total > found.events.length + found.storages.length ? ", some of them here" : "") + (found.us > 0 ? "; its events take " + timeText(found.us) : "");
+  $("found-title").textContent = found.total + " found" + (query.trim() && !found.total ? ": " + nothingFound(p, query, state.arena, liveEvent()[0]) : "") + (found.total > found.events.length + found.storages.length ? ", some of them here" : "") + (found.us > 0 ? "; its events take " + timeText(found.us) : "");
   $("found-title").dataset.us = found.us;
   const item = (selection, text) => make("li", { role: "option", tabindex: "-1", "aria-selected": "false", title: text, click: () => choose(selection) , focus: event => mark(event.target) }, named(text));
   list.replaceChildren(
@@ -293,7 +293,7 @@ function search() {
   list.hidden = !list.firstElementChild;
   if (!list.hidden) list.firstElementChild.tabIndex = 0;
   link.changed();
-  if (query.trim()) say(found.total + " found");
+  if (query.trim()) say(found.total ? found.total + " found" : $("found-title").textContent);
   reveal(query.trim() ? "found" : state.selection ? "selection" : "");
 }
 function mark(item) { // the one that Tab goes to
