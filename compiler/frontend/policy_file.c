@@ -216,9 +216,23 @@ static int apply_list(lua_State *L) { /* list, text, file, name: runs protected,
     return 0;
 }
 
+/* No statement of Lua begins with {: entries without `return { }` around them. */
+static void check_begins(const char *text, const char *file) {
+    int line = 1;
+    for (; *text; text++) {
+        if (text[0] == '-' && text[1] == '-') text += strcspn(text, "\n");
+        line += *text == '\n';
+        if (!*text || !strchr(" \t\r\n", *text)) break;
+    }
+    if (*text != '{') return;
+    fail((Source){file, line}, "policy: the file begins with {; a file of policies begins with `return {`, as in\n"
+                               "  return {\n    { match = \"layers.*\", checkpoint = {} },\n  }");
+}
+
 /* `file` is how messages call it, `name` how reports do. */
 static void apply_text(Frontend *f, char *text, size_t n, const char *file, const char *name) {
     lua_State *L = f->L;
+    check_begins(text, file);
     lua_pushcfunction(L, apply_list);
     sandbox_run(L, text, n, arena_printf(f->arena, "@%s", file), 1);
     lua_pushlightuserdata(L, text);

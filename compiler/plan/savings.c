@@ -297,6 +297,23 @@ static int by_rate(const void *a, const void *b) {
     return c ? c : (int)x->kind - (int)y->kind;
 }
 
+/* Of the same modules y lowers the peak by at least as much in at most as much time, and one of both is better. */
+static bool beats(const Saving *y, const Saving *x) {
+    bool differs = y->lower != x->lower || y->us < x->us || y->us > x->us;
+    return differs && y->lower >= x->lower && y->us <= x->us && !strcmp(y->pattern, x->pattern);
+}
+
+/* They stand by rate, so what beats one stands before it. */
+static void leave_out_beaten(Savings *all) {
+    int kept = 0;
+    for (int i = 0; i < all->n; i++) {
+        bool beaten = false;
+        for (int k = 0; k < kept; k++) beaten |= beats(&all->at[k], &all->at[i]);
+        if (!beaten) all->at[kept++] = all->at[i];
+    }
+    all->n = kept;
+}
+
 typedef struct {
     int64_t bytes;
     int pattern;
@@ -332,6 +349,7 @@ Savings plan_savings(const Plan *p, int program) {
     for (int i = 0; i < n && i < MOST_PATTERNS && held[i].bytes > 0; i++)
         for (SavingKind k = 0; k < (copies ? N_SAVINGS : SAVING_OFFLOAD); k++) add_saving(w, &out, held[i].pattern, k);
     if (out.n) qsort(out.at, (size_t)out.n, sizeof *out.at, by_rate);
+    leave_out_beaten(&out);
     arena_free(w->a);
     return out;
 }

@@ -21,7 +21,8 @@ typedef struct {
 typedef VEC(Saving) Savings;
 
 /* Of a program that trains, on the device's arena; the most bytes of `lower` a microsecond first. What lowers the
- * largest moment by less than a thousandth is left out.
+ * largest moment by less than a thousandth is left out, and what another saving of the same modules beats in bytes or
+ * time and equals at least in the other.
  *
  * Activations that live from a module's forward to its backward are freed in between. Recompute: `us` is the sum of the
  * durations, in this plan, of the forward's events that would run again. Offload: what copies of all offloaded bytes

@@ -60,7 +60,7 @@ function turnOf(event) {
 function keys(own) {
   const middle = () => state.cursor !== null ? state.cursor : (seen()[0] + seen()[1]) / 2, part = by => (seen()[1] - seen()[0]) * by;
   const nearer = () => zoom(1 / 1.25, middle()), further = () => zoom(1.25, middle()), before = () => pan(-part(.12)), after = () => pan(part(.12));
-  const actions = { w: nearer, "+": nearer, s: further, "-": further, a: before, ArrowLeft: before, d: after, ArrowRight: after, 0: whole, "?": () => $("help").showModal(), ...own };
+  const actions = { w: nearer, "+": nearer, s: further, "-": further, a: before, ArrowLeft: before, d: after, ArrowRight: after, 0: whole, "?": openHelp, ...own };
   document.addEventListener("keydown", event => {
     if (event.ctrlKey || event.metaKey || event.altKey || $("help").open) return;
     const target = event.target, typing = /^(INPUT|SELECT|TEXTAREA)$/.test(target.tagName), arrow = event.key.startsWith("Arrow");
@@ -71,6 +71,14 @@ function keys(own) {
     $("tip").hidden = true; // it is of what was under the pointer before
     action();
   });
+}
+
+// The dialog opens at its top, with the focus on itself, so that arrows scroll it: its button stands at its end.
+function openHelp() {
+  $("help").showModal();
+  $("help").tabIndex = -1;
+  $("help").focus();
+  $("help").scrollTop = 0;
 }
 
 // ── light and dark ──
@@ -92,7 +100,7 @@ function viewing(paper) {
   theme(dark.matches ? "dark" : "light");
   dark.addEventListener("change", () => theme(dark.matches ? "dark" : "light"));
   $("theme").addEventListener("click", () => theme(document.documentElement.dataset.theme === "dark" ? "light" : "dark"));
-  $("help-open").addEventListener("click", () => $("help").showModal());
+  $("help-open").addEventListener("click", openHelp);
   $("help-close").addEventListener("click", () => $("help").close());
   let before = "";
   addEventListener("beforeprint", () => {

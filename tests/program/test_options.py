@@ -269,7 +269,18 @@ def test_policy_mistakes_name_the_entry():
     for lines, o, pattern in cases:
         rc, err, _ = with_policy(*lines, **o)
         check(rc == 1 and re.search(pattern, str(err), re.S), "no /%s/ in the answer to %s: exit %d, %s" % (pattern, lines, rc, err))
-    return "%d mistakes" % len(cases)
+    path = os.path.join(scratch("policy"), "bare.lua")
+    for text, line in (("{ match = 'h.*', checkpoint = {} }\n", 1), ("-- an entry\n\n  { { match = 'h.*' } }", 3), ("--\n{", 2)):
+        with open(path, "w") as f:
+            f.write(text)
+        rc, _, err = command([SHARDC, "predict", os.path.join(ROOT, "models", "gpt2.lua"), "--policy", path])
+        check(rc == 1 and re.search(r"bare\.lua:%d: policy: the file begins with \{; a file of policies begins with `return \{`" % line, err), "of %r: exit %d, %s" % (text, rc, err))
+    for text in ("-- nothing", "--", "", "-- {\n", "x = {"):
+        with open(path, "w") as f:
+            f.write(text)
+        rc, _, err = command([SHARDC, "predict", os.path.join(ROOT, "models", "gpt2.lua"), "--policy", path])
+        check(rc == 1 and "bare.lua:1: " in err and "begins with {" not in err, "of %r: exit %d, %s" % (text, rc, err))
+    return "%d mistakes" % (len(cases) + 8)
 
 
 def test_buffer_dtype():

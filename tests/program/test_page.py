@@ -87,7 +87,9 @@ def programs(b, plan):
         b.run("document.querySelector('#program').value = %d; document.querySelector('#program').dispatchEvent(new Event('change'))" % i)
         b.settle()
         shown = b.run("[...document.querySelectorAll('#program-figures [data-bytes]')].map(e => Number(e.dataset.bytes))")
-        check(shown == [x for x in (p["peak"][0], p["bound"][0]) if x or x == p["peak"][0]], "%s: peak and bound are shown as %s" % (p["name"], shown))
+        event = next((k for k, e in enumerate(p["events"]) if e["id"] == p["peak_event"]), None)
+        in_use = [] if event is None else [sum(live_at(plan, p, event)[0].values())]
+        check(shown == [p["peak"][0], *in_use, *([p["bound"][0]] if p["bound"][0] else [])], "%s: arena, most in use and bound are shown as %s" % (p["name"], shown))
         check("%s events" % format(len(p["events"]), ",") in b.run("document.querySelector('#program-figures').textContent"), "the count of events of " + p["name"])
         if not p["events"]:
             continue

@@ -159,7 +159,8 @@ def test_critical_path():
 SUMS = """(() => { document.querySelectorAll('#sums > .link').forEach(e => e.click());
   const fact = k => { const e = document.querySelector('#sums [data-fact="' + k + '"] [data-value]'); return e && Number(e.dataset.value); };
   return { of: document.querySelector('#sums-of').textContent, duration: fact('duration') ?? fact('from first to last'), events: fact('events'), exposed: fact('exposed'), wire: fact('on the wire'), peak: fact('peak within'),
-    tables: Object.fromEntries([...document.querySelectorAll('#sums table')].map(t => [t.dataset.table, Object.fromEntries([...t.querySelectorAll('tbody tr')].map(r => [r.dataset.sum, Number(r.dataset.us)]))])) }; })()"""
+    tables: Object.fromEntries([...document.querySelectorAll('#sums table')].map(t => [t.dataset.table, Object.fromEntries([...t.querySelectorAll('tbody tr')].map(r => [r.dataset.sum, Number(r.dataset.us)]))])),
+    shares: Object.fromEntries([...document.querySelectorAll('#sums table')].map(t => [t.dataset.table, [...t.querySelectorAll('tbody tr')].reduce((sum, r) => sum + Number(r.dataset.share), 0)])) }; })()"""
 KERNELS = ("compute", "host", "update")
 
 
@@ -197,6 +198,8 @@ def summed(plan, p, a, z, module=None):
 def agree(shown, want, what):
     for key in ("wire", "exposed", "events"):
         check(abs(shown[key] - want[key]) <= 1e-3 + 1e-6 * want[key], "%s: %s is shown as %s, JSON says %s" % (what, key, shown[key], want[key]))
+    for key in ("phases", "ops", "modules"):
+        check(abs(shown["shares"].get(key, 1) - 1) < 1e-6, "%s: shares of %s add up to %s" % (what, key, shown["shares"].get(key)))
     for key in ("ops", "phases"):
         rows = shown["tables"].get(key, {})
         check(set(rows) == set(want[key]) and all(abs(rows[k] - want[key][k]) <= 1e-3 + 1e-6 * rows[k] for k in rows), "%s: %s are shown as %s, JSON says %s" % (what, key, rows, want[key]))
@@ -399,6 +402,8 @@ def test_find():
                 asked += 1
             for e in rng.sample([e for e in events if "source" in e], 3):
                 line = e["source"].split("/")[-1]
+                b.search(line.rsplit(":", 1)[0])
+                check(total() == sum(x.get("source", "").split("/")[-1].rsplit(":", 1)[0] == line.rsplit(":", 1)[0] for x in events), "%s: %s finds %d events" % (name, line.rsplit(":", 1)[0], total()))
                 for query, also in ((line, lambda x: True), (line + " backward", lambda x: x["phase"] == "backward"), (e["source"].split("/", 1)[1], lambda x: True)):
                     b.search(query)
                     want = [x["id"] for x in events if x.get("source") == e["source"] and also(x)]
@@ -415,6 +420,11 @@ def test_find():
             for query in ("0xffffffffffff", "nowhere.lua:3", ">5parsecs", "0x", ":", ">", "> 5ms", "a:b:c", "(", "\\"):
                 b.search(query)
                 check(total() >= 0, "%s breaks the search" % query)
+            title = lambda: b.run("document.querySelector('#found-title').textContent")
+            for query, said in (("matmul nowhere", "nothing has nowhere"), ("nowhere.lua matmul >9000s", "nothing has nowhere.lua, nor >9000s"), (line + " >9000s", "nothing has >9000s"),
+                                ("forward backward", "each part has something, but nothing has all of forward, backward")):
+                b.search(query)
+                check(title() == "0 found: " + said and b.run("document.querySelector('#said').textContent") == title(), "%s: %s says %s" % (name, query, title()))
             b.search("0xffffffffffff")
             check(total() == 0, "something has the last address")
             b.search("")
@@ -544,10 +554,12 @@ def test_gathering_further_ahead():
             for phase in ("forward", "backward"):
                 gather = b.run("(() => { const p = shardc.state.program, own = p.ids.map((_, e) => e).filter(e => p.text(e, OP).startsWith('all_gather') && p.plan.phases[p.phase[e]] === '%s' && /\\d/.test(p.text(e, MODULE))); return own[own.length >> 1]; })()" % phase)
                 b.run("shardc.select({ event: %d }, true)" % gather)
+                if b.run("document.querySelector('#ahead [data-held]') === null"):
+                    continue # none like it could start earlier: test_what_cannot_start_earlier
                 said = b.run("(e => ({ exposed: Number(e.querySelector('[data-exposed]').dataset.exposed), held: Number(e.querySelector('[data-held]').dataset.held), entry: e.querySelector('code').textContent }))(document.querySelector('#ahead'))")
                 policy = os.path.join(scratch("page_answers"), "ahead.lua")
                 with open(policy, "w") as f:
-                    f.write("return { %s }\n" % said["entry"])
+                    f.write(said["entry"])
                 after = json.loads(shardc("predict", *source, "--policy", policy, "--format", "json"))
                 gained, more = (x["prediction"]["step_us"] for x in (before, after)), after["peak"]["bytes"] - before["peak"]["bytes"]
                 was, now = gained
@@ -558,7 +570,37 @@ def test_gathering_further_ahead():
             b.run("shardc.select({ event: shardc.state.program.leading.order[3] }, true)")
             check(b.run("document.querySelector('#ahead') === null"), "a kernel is gathered further ahead")
             quiet(b, page)
+    check(len(tried) >= 3, "only these were tried: %s" % tried)
     return "%s" % tried
+
+
+def test_what_cannot_start_earlier():
+    """A gather whose stream has been busy since the program began cannot start earlier: the page says so, and offers an entry only where others like it can.
+    On eight GPUs of 8B nearly all gathers of the forward stand so, on 405B the first ones alone."""
+    told = {}
+    for name, args in (("8b", LLAMA_8B), ("405b", LLAMA_405B)):
+        page, source = written(name, args)
+        p = next(p for p in json.loads(shardc("inspect", *source, "--format", "json"))["programs"] if p["name"] == "micro")
+        gathers, busy, until = [i for i, e in enumerate(p["events"]) if e["stream"] == "gather" and e["phase"] == "forward"], set(), 0
+        for i in gathers:
+            if p["events"][i]["start_us"] - until < 1e-3 and len(busy) == gathers.index(i):
+                busy.add(i)
+            until = p["events"][i]["start_us"] + p["events"][i]["duration_us"]
+        pattern = lambda i: re.sub(r"\d+", "*", p["events"][i]["module"])
+        with Browser() as b:
+            b.open(page)
+            for i in gathers:
+                b.run("shardc.select({ event: %d }, true)" % i)
+                never, offered, held = b.run("(e => [e.querySelector('[data-never]') && e.querySelector('[data-never]').textContent, e.querySelectorAll('code').length, e.querySelectorAll('[data-held]').length])(document.querySelector('#ahead'))")
+                check((never is not None) == (i in busy), "%s: of %s the page says %s, its stream is %sbusy before" % (name, p["events"][i]["id"], never, "" if i in busy else "not "))
+                any_can = any(k not in busy and pattern(k) == pattern(i) for k in gathers)
+                check(offered == held == any_can, "%s: %s offers %d entries and %d bytes" % (name, p["events"][i]["id"], offered, held))
+            b.run("shardc.select({ event: %d }, true)" % gathers[0])
+            check(b.run("document.querySelector('#ahead [data-never]').textContent") == "This gather cannot start earlier: it starts with the program.", "the first gather says " + b.run("document.querySelector('#ahead').textContent"))
+            quiet(b, page)
+        told[name] = (len(busy), len(gathers))
+    check(told["8b"][0] > 30 and 0 < told["405b"][0] < told["405b"][1] / 10, "gathers that cannot start earlier, of all: %s" % told)
+    return "%s" % told
 
 
 # ── each question in at most two clicks ──────────────────────────────────────────────────────────────────────────────────────
@@ -578,7 +620,7 @@ QUESTIONS = [  # the question, what is clicked or typed, what then says the answ
     ("what to recompute or offload", ["#to-peak"], "#next tr[data-saving]"),
     ("when a unit is gathered and freed", [("canvas", LAYER)], "#unit tr[data-freed^=e]"),
     ("why an event is issued there", [("canvas", LONGEST % "compute"), "#tab-waits-tab"], "#issued"),
-    ("what another prefetch would change", [("canvas", LONGEST % "gather"), "#tab-waits-tab"], "#ahead [data-exposed]"),
+    ("what another prefetch would change", [("canvas", LONGEST % "gather"), "#tab-waits-tab"], "#ahead p"),
     ("which tensor has an address", [("type", "0x%x")], "#results li"),
     ("what a line of Lua does", [("type", "decoder.lua:121")], "#results li"),
     ("what a line of Lua holds", ["#to-peak"], "#live [data-line] summary"),

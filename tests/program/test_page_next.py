@@ -4,6 +4,7 @@ is lower, and a step that is longer, by what the row says.
 Relies on: harness.py, browser.py, the models. Relied on by: run.py."""
 import json
 import os
+import re
 
 from browser import Browser, accessible, quiet
 from harness import ROOT, build, check, scratch, shardc
@@ -31,8 +32,8 @@ def predicted(model, args, *more):
 
 
 def test_entries_do_what_they_say():
-    """The entry as it is copied, in a file of its own. Recompute is within a fiftieth in bytes and a tenth in time; offload keeps the copy that is under way, and
-    is within a third."""
+    """The text as it is copied is the file. Recompute is within 2 % in bytes and 10 % in time; offload keeps the copy that is under way, and is
+    within 7 % in bytes."""
     folder, tried = scratch("page_next"), []
     for name, (args, wanted) in PLANS.items():
         model, page, policy = os.path.join(ROOT, "models", args[0]), os.path.join(folder, name + ".html"), os.path.join(folder, name + ".lua")
@@ -44,16 +45,18 @@ def test_entries_do_what_they_say():
         check(wanted in [r["name"] for r in rows], "%s: no row says %s: %s" % (name, wanted, [r["name"] for r in rows]))
         rates = [r["us"] / r["lower"] for r in rows]
         check(rates == sorted(rates), "%s: rows do not stand by bytes a millisecond: %s" % (name, rows))
+        beats = lambda x, y: x["name"].split()[-1] == y["name"].split()[-1] and x["lower"] >= y["lower"] and x["us"] <= y["us"] and (x["lower"], x["us"]) != (y["lower"], y["us"])
+        check(not [(x, y) for x in rows for y in rows if beats(x, y)], "%s: a row of the same modules is better in both: %s" % (name, rows))
         live, step = predicted(model, args[1:])
         for r in rows:
             with open(policy, "w") as f:
-                f.write("return { %s }\n" % r["entry"])
+                f.write(r["entry"])
             then, longer = predicted(model, args[1:], "--policy", policy)
             recompute = r["name"].startswith("recompute")
             off = abs((live - then) / r["lower"] - 1)
-            check(off < (.02 if recompute else .25), "%s, %s: the peak falls by %d B, the page says %d" % (name, r["name"], live - then, r["lower"]))
+            check(off < (.02 if recompute else .07), "%s, %s: the peak falls by %d B, the page says %d" % (name, r["name"], live - then, r["lower"]))
             late = abs(longer - step - r["us"])
-            check(late < (.1 if recompute else .35) * r["us"] + .04 * step, "%s, %s: the step is %.0f us longer, the page says %.0f" % (name, r["name"], longer - step, r["us"]))
+            check(late < .1 * r["us"] + 1e-3 * step, "%s, %s: the step is %.0f us longer, the page says %.0f" % (name, r["name"], longer - step, r["us"]))
             tried.append(off)
     return "%d entries, peaks within %.1f %%" % (len(tried), 100 * max(tried))
 
@@ -76,8 +79,11 @@ def test_from_a_plan_alone():
         check(b.run("document.querySelector('#next').children.length") == 0, "eval has savings")
         b.run("shardc.show(shardc.state.plan.shown)")
         b.click_on("#tab-memory-tab")
+        b.run("Object.defineProperty(navigator, 'clipboard', { value: { writeText: text => { window.copied = text; return Promise.resolve(); } } })")
         b.run("document.querySelector('#next .link').click()")
-        check(b.run("getSelection().toString()") == pages["model"][0]["entry"], "Copy selects " + b.run("getSelection().toString()"))
+        copied, selected = b.run("[window.copied, getSelection().toString()]")
+        check(copied == pages["model"][0]["entry"] and re.fullmatch(r"return \{\n  \{ match = .*\}\n\}\n", copied), "Copy copies %r" % copied)
+        check(selected.split() == copied.split(), "Copy selects " + selected)
         texts = accessible(b, "document.querySelector('#tab-memory-tab').click()")
         quiet(b, page)
     return "%d rows, %d texts" % (len(pages["model"]), texts)

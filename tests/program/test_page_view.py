@@ -238,11 +238,21 @@ def test_plan_in_every_window():
             b.click_on("#tab-memory-tab")
             click_event(b, "shardc.state.program")
             in_sight(b, "#live h2", "%d pixels, a click on an event while the tab of memory was chosen" % width)
+            b.click_on("#tab-waits-tab")
+            b.run("document.querySelector('#to-peak').scrollIntoView({ block: 'center' })")
+            b.click_on("#to-peak")
+            in_sight(b, "#live h2", "%d pixels, the peak while another tab was chosen" % width)
             b.click_on("#tab-selection-tab")
             in_sight(b, "#selection h2", "%d pixels, the tab of what is selected" % width)
             if width < 900:
                 b.click_on("#sheet-close")
                 check(b.run("shardc.state.selection === null && !document.querySelector('aside').matches('.sheet')"), "%d pixels: the sheet stays" % width)
+                for tab, wanted in (("time", "#sums h2"), ("memory", "#live h2"), ("selection", "#selection p")):
+                    b.run("document.querySelector('#tab-%s-tab').scrollIntoView({ block: 'center' })" % tab)
+                    b.click_on("#tab-%s-tab" % tab)
+                    in_sight(b, wanted, "%d pixels, a click on the tab %s while the sheet was closed" % (width, tab))
+                    check(b.run("document.querySelector('aside').matches('.sheet')"), "%d pixels: the tab %s opens no sheet" % (width, tab))
+                    b.click_on("#sheet-close")
             b.run("document.querySelector('#search').scrollIntoView()")
             b.search("lm_head")
             b.settle()
@@ -252,6 +262,44 @@ def test_plan_in_every_window():
             in_sight(b, "#selection h2", "%d pixels, what was found" % width)
             quiet(b, page)
     return "%d widths" % len(WIDTHS)
+
+
+def test_keys_open_at_their_top():
+    """The dialog of keys is longer than a low window: it opens at its title, by the key and by the button, again after it was scrolled; arrows scroll it."""
+    page = written("keys", GPT2)
+    for width in (1440, 390):
+        with Browser(width, 500) as b:
+            b.open(page)
+            for opens in (lambda: b.press("?"), lambda: b.run("document.querySelector('#help-open').click()")):
+                opens()
+                b.settle()
+                top, most, focus = b.run("(e => [e.scrollTop, e.scrollHeight - e.clientHeight, document.activeElement === e])(document.querySelector('#help'))")
+                check(top == 0 and most > 200 and focus, "%d pixels: the keys open at %s of %s, the focus is on them: %s" % (width, top, most, focus))
+                in_sight(b, "#help-title", "%d pixels, the keys" % width)
+                b.run("document.querySelector('#help').scrollTop = 1e6, document.querySelector('#help-close').click()")
+            quiet(b, page)
+
+
+def test_ruler():
+    """Ticks of a program of seconds: none is before 0, no two say the same, each says its time in a unit in which the latest time that is seen is less than a
+    thousand; from the whole program down to a nanosecond."""
+    page, seen = written("ruler", LLAMA_405B), set()
+    with Browser(1440, 900) as b:
+        b.open(page)
+        end = b.run("extent()")
+        check(end > 1e6, "the program takes %s us" % end)
+        for a, z in ((-.01 * end, 1.02 * end), (-50, 50), (-.5, .6), (-3e3, 9e3), (5e3, 5e3 + 100), (.5 * end, .5 * end + 2), (end - 1e-3, end + 1e-3), (1.1e6, 1.3e6)):
+            b.run("shardc.view(%r, %r)" % (a, z))
+            b.settle()
+            at, texts, last = b.run("(p => [p.ticks.at, p.ticks.at.map(t => p.tickText(t)), Math.min(shardc.state.t1, extent())])(shardc.painter)")
+            check(len(at) >= 3 and min(at) >= 0 and len(set(texts)) == len(texts) and not any("-" in t for t in texts), "%s to %s us: %s" % (a, z, texts[:5]))
+            for t, text in zip(at, texts):
+                value, unit = text.split()
+                us = {"us": 1, "ms": 1e3, "s": 1e6}[unit]
+                check(abs(float(value) * us - t) < 1e-2 * (at[1] - at[0]) + 1e-14 * t and (last < 1e3 * us or unit == "s") and (last >= us or unit == "us"), "%s to %s us: at %s stands %s" % (a, z, t, text))
+                seen.add(unit)
+        quiet(b, page)
+    check(seen == {"us", "ms", "s"}, "units are %s" % seen)
 
 
 def test_diff_in_every_window():

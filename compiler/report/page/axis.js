@@ -63,16 +63,16 @@ class Axis {
 
   shows(y, h) { return y + h > this.top && y < this.top + this.visible; }
 
-  // ── the axis ──
+  // ── the axis: there is no time before 0 ──
   makeTicks() {
     const { t0, t1 } = this.state, step = tickStep((t1 - t0) * 100 / (this.width - LEFT)), ticks = [];
-    for (let k = Math.ceil(t0 / step); k * step <= t1; k++) ticks.push(k * step);
+    for (let k = Math.ceil(Math.max(t0, 0) / step); k * step <= t1; k++) ticks.push(k * step);
     return { at: ticks, step };
   }
 
   tickText(t) {
-    const unit = this.extent() >= 1e6 ? ["s", 1e6] : this.extent() >= 1e3 ? ["ms", 1e3] : ["us", 1];
-    return (t / unit[1]).toFixed(Math.max(0, Math.min(9, -Math.floor(Math.log10(this.ticks.step / unit[1] * 1.0001))))) + " " + unit[0];
+    const last = Math.min(this.state.t1, this.extent()), unit = last >= 1e6 ? ["s", 1e6] : last >= 1e3 ? ["ms", 1e3] : ["us", 1]; // of the latest time that is seen
+    return (t / unit[1]).toFixed(Math.max(0, Math.min(11, -Math.floor(Math.log10(this.ticks.step / unit[1] * 1.0001))))) + " " + unit[0];
   }
 
   // Bands of the titles, lines of the ticks down to a height, and a line where each of some times is.

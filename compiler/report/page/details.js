@@ -66,7 +66,10 @@ class Details {
   ahead(e) {
     const { program: p, plan } = this.state, x = gatheredAhead(p, e);
     if (!x) return null;
+    const never = "This gather cannot start earlier: " + (p.starter(e) < 0 ? "it starts with the program." : "its stream is busy since the program began, or it waits for what writes the parameters.");
+    if (x.none) return make("div", { id: "ahead" }, make("h3", {}, "One unit further ahead"), make("p", { "data-never": "" }, never));
     return make("div", { id: "ahead" }, make("h3", {}, "One unit further ahead"),
+      !x.earlier && make("p", { "data-never": "" }, never + " Others of ", named(x.pattern), " can."),
       make("p", {}, "Compute waits ", make("span", { "data-value": p.exposedOf(e) }, timeText(p.exposedOf(e))), " for this gather, and ", make("strong", { "data-exposed": x.exposed }, timeText(x.exposed)), " in all for those of ", named(x.pattern), " in the " + plan.phases[p.phase[e]] +
         ": gathering earlier gains no more than that. It may hold ", make("strong", { "data-held": x.bytes }, bytesText(x.bytes)), " more, one unit. " + (p.slack[e] > 0 ? "This one could end " + timeText(p.slack[e]) + " later." : "")),
       ...(x.entry ? [make("p", {}, ...this.copied(x.entry))] : [make("p", { class: "dim" }, "How far ahead units are gathered now, only a model tells: set ", make("code", {}, "prefetch"), " in its fully_shard.")]));
@@ -242,34 +245,36 @@ class Details {
     return [make("h2", {}, "What would lower the peak"),
       ...longTable({ class: "sums", "data-table": "next" }, ["policy, for which modules", "frees", "peak falls", "step"], rows, most),
       make("p", { class: "dim" }, "The most bytes of the peak a millisecond first. Frees: at the moment of today's peak; it falls by less where another moment is the highest then. Recompute: the durations, in this plan, of what would run again. ", ...rates,
-        "Put entries into a file, ", make("code", {}, "return { … }"), ", and give it as ", make("code", {}, "--policy"), "; ", make("code", {}, "shardc plan"), " mixes them under a budget and times the whole.")];
+        "Each is a file for ", make("code", {}, "--policy"), ", which may be given several times; ", make("code", {}, "shardc plan"), " mixes them under a budget and times the whole.")];
   }
 
-  // A text that a button copies; it is selected too, for browsers that give pages no clipboard.
-  copied(text) {
-    const code = make("code", { class: "copied" }, text);
-    return [code, " ", make("button", { type: "button", class: "link", "aria-label": "Copy " + text, click: () => {
+  // An entry as a whole policy file, which a button copies; it is selected too, for browsers that give pages no clipboard.
+  copied(entry) {
+    const text = "return {\n  " + entry + "\n}\n", code = make("code", { class: "copied" }, text);
+    return [code, " ", make("button", { type: "button", class: "link", "aria-label": "Copy a policy file of " + entry, click: () => {
       getSelection().selectAllChildren(code);
       if (navigator.clipboard) navigator.clipboard.writeText(text).catch(() => {});
-      say("copied: " + text);
+      say("copied: " + entry + ", as a file for --policy");
     } }, "Copy")];
   }
 
   // ── sums of the program, of a range of time or of a module ──
   sums(scope) {
     const { program: p } = this.state, x = new Summary(p, scope), most = 8, all = scope.range ? x.to - x.from : p.step_us;
-    const share = us => all > 0 ? (100 * us / all).toFixed(1) + " %" : "", of = scope.range ? "of the range" : "of the program";
-    const row = ({ name, count, us, more = [] }) => make("tr", { "data-sum": name, "data-count": count, "data-us": us }, make("td", {}, named(name)), ...[grouped(count), timeText(us), share(us), ...more].map(t => make("td", { class: "number" }, t)));
-    const table = (key, title, first, rows, ...more) => rows.length ? longTable({ class: "sums", "data-table": key }, [first, "events", "time", of, ...more], rows.map(row), most, title) : [];
+    const row = ({ name, count, us, more = [] }, of) => make("tr", { "data-sum": name, "data-count": count, "data-us": us, "data-share": of > 0 ? us / of : 0 },
+      make("td", {}, named(name)), ...[grouped(count), timeText(us), of > 0 ? (100 * us / of).toFixed(1) + " %" : "", ...more].map(t => make("td", { class: "number" }, t)));
+    // Streams run side by side: events take longer together than the program does, so their shares are those of the sum.
+    const tableOf = (of, said) => (key, title, first, rows, ...more) => rows.length ? longTable({ class: "sums", "data-table": key }, [first, "events", "time", said, ...more], rows.map(r => row(r, of)), most, title) : [];
+    const table = tableOf(x.events.reduce((sum, e) => sum + x.time(e), 0), "of the sum"), tableOfTime = tableOf(all, scope.range ? "of the range" : "of the program");
     const exposed = x.exposed(), phases = x.phases();
     return [
       make("h2", { id: "sums-of" }, ...this.scopeName(scope)),
       this.scopeFacts(x, scope),
-      ...(scope.module !== undefined ? table("phases", "Time by phase", "phase", phases) // what runs beside a module is not its own
-        : table("phases", "Time by phase, and how long events of other phases run beside it", "phase", phases.map(r => ({ ...r, more: [timeText(r.beside)] })), "beside")),
-      ...table("ops", "Time by op; streams run side by side", "op", x.ops()),
-      ...table("modules", "Time by module", "module", x.modules()),
-      ...table("exposed", "Exposed communication, by what is waited for", "stream and module", exposed),
+      ...(scope.module !== undefined ? table("phases", "Time by phase, of all streams", "phase", phases) // what runs beside a module is not its own
+        : table("phases", "Time by phase, of all streams, and how long events of other phases run beside it", "phase", phases.map(r => ({ ...r, more: [timeText(r.beside)] })), "beside")),
+      ...table("ops", "Time by op, of all streams", "op", x.ops()),
+      ...table("modules", "Time by module, of all streams", "module", x.modules()),
+      ...tableOfTime("exposed", "Exposed communication, by what is waited for", "stream and module", exposed),
     ].filter(Boolean);
   }
 

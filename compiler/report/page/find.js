@@ -1,7 +1,7 @@
 // ── find.js: what is typed into Find. ────────────────────────────────────────────────────────────────────────────────────────────
 // Words, all of which must be in an event's id, op, module and phase, or in a storage's name, owner and class; and beside them any of
 //   0x1a2b00        the storages that have this address
-//   decoder.lua:42  the events of a line of Lua
+//   decoder.lua:42  the events of a line of Lua; decoder.lua those of a file
 //   >5ms  <10us     events by their duration
 //   >1GiB           storages by their size
 
@@ -10,12 +10,12 @@ const TIME_UNITS = { us: 1, ms: 1e3, s: 1e6 }, SIZE_UNITS = { b: 1, kib: 2 ** 10
 function parseQuery(text) {
   const q = { words: [], addresses: [], lines: [], times: [], sizes: [] };
   for (const word of text.toLowerCase().split(/\s+/).filter(Boolean)) {
-    const line = /^(.+):(\d+)$/.exec(word), than = /^([<>])([\d.]+)(us|ms|s|b|kib|mib|gib)$/.exec(word);
+    const line = /^(.+?)(?::(\d+))?$/.exec(word), than = /^([<>])([\d.]+)(us|ms|s|b|kib|mib|gib)$/.exec(word);
     if (/^0x[0-9a-f]{1,13}$/.test(word)) q.addresses.push(parseInt(word, 16));
     else if (than) {
       const [, sign, number, unit] = than, limit = Number(number) * (TIME_UNITS[unit] || SIZE_UNITS[unit]);
       (unit in TIME_UNITS ? q.times : q.sizes).push(x => sign === ">" ? x > limit : x < limit);
-    } else if (line && line[1].includes(".")) q.lines.push([line[1], Number(line[2])]);
+    } else if (line[2] ? line[1].includes(".") : line[1].endsWith(".lua")) q.lines.push([line[1], line[2] ? Number(line[2]) : null]);
     else q.words.push(word);
   }
   q.any = q.words.length + q.addresses.length + q.lines.length + q.times.length + q.sizes.length > 0;
@@ -28,7 +28,7 @@ function find(p, text, most, arena, now) {
   const q = parseQuery(text), found = { events: [], storages: [], total: 0, us: 0 }, { plan } = p;
   if (!q.any) return found;
   const holds = text => q.words.every(w => text.includes(w)), lower = plan.lower ||= plan.strings.map(s => s.toLowerCase());
-  const ofLine = e => { const [file, line] = p.source(e); return q.lines.every(([f, l]) => l === line && (file.toLowerCase() === f || file.toLowerCase().endsWith("/" + f))); };
+  const ofLine = e => { const [file, line] = p.source(e); return q.lines.every(([f, l]) => (l === null || l === line) && (file.toLowerCase() === f || file.toLowerCase().endsWith("/" + f))); };
   if (!q.addresses.length && !q.sizes.length)
     for (let e = 0; e < p.n; e++) {
       const id = p.ids[e].toLowerCase();
@@ -46,4 +46,11 @@ function find(p, text, most, arena, now) {
   found.total += storages.length;
   found.storages = storages.slice(0, most / 2).map(s => s.index);
   return found;
+}
+
+// Why a query finds nothing: which of its parts finds nothing by itself, or that no two or more of them hold of the same.
+function nothingFound(p, text, arena, now) {
+  const parts = text.split(/\s+/).filter(Boolean), none = parts.filter(part => !find(p, part, 2, arena, now).total);
+  if (none.length) return "nothing has " + none.join(", nor ");
+  return "each part has something, but nothing has all of " + parts.join(", ");
 }

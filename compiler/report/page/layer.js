@@ -56,17 +56,31 @@ function kernelSpans(p, path) {
   return [...of.values()];
 }
 
-// What is known of gathering units like that of gather e further ahead: { pattern, exposed, bytes, entry }, in e's phase; null: e gathers no unit's parameters.
+// Whether a gather further ahead of compute could start earlier: not where its stream has been busy since the program began, or where it waits for what
+// writes the parameters.
+function couldStartEarlier(p, e) {
+  let k = e, by = p.starter(k);
+  while (by >= 0 && p.stream[by] === p.stream[e]) { k = by; by = p.starter(k); }
+  if (by < 0) return false;
+  const read = new Set(p.touched(p.row(k)[READS]).map(([s]) => s));
+  return !p.touched(p.row(by)[WRITES]).some(([s]) => read.has(s));
+}
+
+// What is known of gathering units like that of gather e further ahead: { pattern, exposed, bytes, earlier, none, entry }, in e's phase; null: e gathers
+// no unit's parameters. earlier: whether e could start earlier; none: no gather like it could; entry: of a policy file, "" where only a model tells.
 function gatheredAhead(p, e) {
   const { plan } = p, cls = plan.classes.indexOf("unsharded"), r = p.row(e), pattern = pathPattern(p.text(e, MODULE)), unit = r[UNIT];
   if (p.kind[e] !== COLLECTIVE) return null;
   const bytes = p.touched(r[WRITES]).reduce((sum, [s]) => plan.storages[s].program >= 0 && plan.storages[s].cls === cls ? sum + plan.storages[s].size : sum, 0);
   if (!bytes) return null;
+  const like = x => p.op[x] === p.op[e] && p.phase[x] === p.phase[e] && pathPattern(p.text(x, MODULE)) === pattern;
   let exposed = 0;
-  for (const part of p.exposedParts()) if (p.op[part.e] === p.op[e] && p.phase[part.e] === p.phase[e] && pathPattern(p.text(part.e, MODULE)) === pattern) exposed += part.us;
+  for (const part of p.exposedParts()) if (like(part.e)) exposed += part.us;
+  const earlier = couldStartEarlier(p, e);
+  if (!earlier && !p.ids.some((_, x) => like(x) && couldStartEarlier(p, x))) return { pattern: pattern || "(model)", exposed, bytes, earlier, none: true, entry: "" };
   const known = unit >= 0 && plan.prefetch[unit], plain = /^[\w.*-]*$/.test(pattern), [forward, backward] = known || [];
   const more = known && (plan.phases[p.phase[e]] === "forward" ? [forward + 1, backward] : [forward, backward + 1]);
-  return { pattern: pattern || "(model)", exposed, bytes, entry: more && plain ? "{ match = \"" + pattern + "\", fully_shard = { prefetch = { forward = " + more[0] + ", backward = " + more[1] + " } } }" : "" };
+  return { pattern: pattern || "(model)", exposed, bytes, earlier, none: false, entry: more && plain ? "{ match = \"" + pattern + "\", fully_shard = { prefetch = { forward = " + more[0] + ", backward = " + more[1] + " } } }" : "" };
 }
 
 // The gathers and reductions of the unit that a module is in: [{ e, freed }], freed: the event after which what was gathered is freed; -1: it gathers nothing.

@@ -25,7 +25,7 @@ function head() {
     const tokens = plan.tokens_per_second > 0, rate = tokens ? plan.tokens_per_second : plan.samples_per_second;
     total(tokens ? "tokens_per_second" : "samples_per_second", (tokens ? "tok/s" : "samples/s") + (plan.target === "cpu" ? " a rank" : " a GPU"), grouped(rate), rate, "");
   }
-  total("peak", "peak (arena)", bytesText(plan.arena_bytes[DEVICE]), plan.arena_bytes[DEVICE], grouped(plan.arena_bytes[DEVICE]) + " B, exact");
+  total("peak", "arena", bytesText(plan.arena_bytes[DEVICE]), plan.arena_bytes[DEVICE], grouped(plan.arena_bytes[DEVICE]) + " B, exact: what a program allocates. Less is in use at the peak where bytes wait for other streams, or lie between storages");
   total("bound", "lower bound", bytesText(plan.bound_bytes[DEVICE]), plan.bound_bytes[DEVICE], grouped(plan.bound_bytes[DEVICE]) + " B: the most bytes of storages of which no two may share an address. The curve counts single moments, and may stay below");
   if (plan.arena_bytes[1]) total("host", "host arena", bytesText(plan.arena_bytes[1]), plan.arena_bytes[1], grouped(plan.arena_bytes[1]) + " B");
   if (plan.room) {
@@ -54,9 +54,10 @@ function show(index) {
   $("program").value = index;
   state.selection = state.hover = state.cursor = state.addresses = null;
   summed = null;
-  const p = state.program, most = p.peak[DEVICE];
+  const p = state.program;
   $("program-figures").replaceChildren(
-    make("span", { "data-total": "program" }, grouped(p.n) + " events · " + timeText(p.step_us) + " · exposed " + timeText(p.exposed_us) + (p.actual_us === undefined ? "" : " · in the run " + timeText(p.actual_us)) + " · peak "), bytesOf(most),
+    make("span", { "data-total": "program" }, grouped(p.n) + " events · " + timeText(p.step_us) + " · exposed " + timeText(p.exposed_us) + (p.actual_us === undefined ? "" : " · in the run " + timeText(p.actual_us)) + " · arena "), bytesOf(p.peak[DEVICE]),
+    ...(p.peak_event >= 0 && p.peak_event < p.n ? [make("span", {}, ", most in use ", bytesOf(p.memory(DEVICE).total[p.peak_event]))] : []),
     p.bound[DEVICE] ? make("span", {}, ", bound ", bytesOf(p.bound[DEVICE])) : "");
   whole();
   arrange();
@@ -189,6 +190,7 @@ function toPeak() {
   if (index >= 0 && plan.programs[index] !== state.program) show(index);
   const e = state.program.peak_event;
   if (e < 0) return;
+  letTabGo(); // the peak is asked of memory, whatever tab was chosen
   select({ event: e }, true, true);
   say("Peak, " + details.sentence({ event: e }));
 }
@@ -282,7 +284,7 @@ const MOST_FOUND = 200;
 function search() {
   const query = $("search").value, p = state.program, found = find(p, query, MOST_FOUND, state.arena, liveEvent()[0]), list = $("results");
   $("found").hidden = !query.trim();
-  $("found-title").textContent = found.total + " found" + (found.total > found.events.length + found.storages.length ? ", some of them here" : "") + (found.us > 0 ? "; its events take " + timeText(found.us) : "");
+  $("found-title").textContent = found.total + " found" + (query.trim() && !found.total ? ": " + nothingFound(p, query, state.arena, liveEvent()[0]) : "") + (found.total > found.events.length + found.storages.length ? ", some of them here" : "") + (found.us > 0 ? "; its events take " + timeText(found.us) : "");
   $("found-title").dataset.us = found.us;
   const item = (selection, text) => make("li", { role: "option", tabindex: "-1", "aria-selected": "false", title: text, click: () => choose(selection) , focus: event => mark(event.target) }, named(text));
   list.replaceChildren(
@@ -291,7 +293,7 @@ function search() {
   list.hidden = !list.firstElementChild;
   if (!list.hidden) list.firstElementChild.tabIndex = 0;
   link.changed();
-  if (query.trim()) say(found.total + " found");
+  if (query.trim()) say(found.total ? found.total + " found" : $("found-title").textContent);
   reveal(query.trim() ? "found" : state.selection ? "selection" : "");
 }
 function mark(item) { // the one that Tab goes to

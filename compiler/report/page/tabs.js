@@ -7,7 +7,7 @@ function tabs() {
   tabbed.parts = [...document.querySelectorAll(".tab")];
   const list = make("div", { role: "tablist", id: "tabs", "aria-label": "What the panel shows" }), buttons = [];
   tabbed.parts.forEach((part, i) => {
-    const button = make("button", { type: "button", role: "tab", id: part.id + "-tab", "aria-controls": part.id, click: () => showTab(part.id, true) }, part.dataset.tab);
+    const button = make("button", { type: "button", role: "tab", id: part.id + "-tab", "aria-controls": part.id, click: () => chooseTab(part.id) }, part.dataset.tab);
     button.addEventListener("keydown", event => {
       const to = { ArrowLeft: i - 1, ArrowRight: i + 1, Home: 0, End: buttons.length - 1 }[event.key];
       if (to === undefined) return;
@@ -25,6 +25,13 @@ function tabs() {
   tabbed.parts[0].before(list);
   showTab(tabbed.parts[0].id);
 }
+
+// A click on a tab brings up the sheet of a narrow window as well.
+function chooseTab(id) {
+  document.querySelector("aside").classList.add("sheet");
+  showTab(id, true);
+}
+function letTabGo() { tabbed.stays = false; }
 
 // byHand: somebody chose this tab; else one that was chosen stays.
 function showTab(id, byHand) {
