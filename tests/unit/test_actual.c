@@ -76,12 +76,19 @@ Test(actual, what_breaks_off_is_told_by_its_line) {
     cr_expect(strstr(said, ":7: column ") && strstr(said, "it is not JSON"), "%s", said);
 }
 
+/* With what hangs below an entry in its line. */
 static char *explained(const char *id) {
-    char *text = NULL;
+    char *text = NULL, *to;
     size_t n = 0;
     FILE *f = open_memstream(&text, &n);
     explain_text(f, plan, id, NULL);
     fclose(f);
+    to = text;
+    for (const char *at = text; *at; *to++ = *at++) {
+        size_t blanks = *at == '\n' ? strspn(at + 1, " ") : 0;
+        if (blanks > 10) at += blanks, *to++ = ' ', at++;
+    }
+    *to = 0;
     return text;
 }
 
