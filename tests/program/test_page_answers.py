@@ -327,44 +327,62 @@ def test_roofline():
     return "%d events, %d bounds" % (compared, len(bounds))
 
 
-TABLE = """[...document.querySelectorAll('[data-events=%s] tr[data-event]')].map(r => [r.dataset.event, Object.fromEntries([...r.nextElementSibling.cells].map(c => [c.dataset.cell, c.textContent]))])"""
+# of each row: the events that it stands for, the one that it names, its cells
+TABLE = """[...document.querySelectorAll('[data-events=%s] tr[data-event], [data-events=%s] tr[data-alike]')].map(r => [r.dataset.event || r.dataset.first, Number(r.dataset.alike || 1), r.querySelector('button:last-of-type').textContent,
+  Object.fromEntries([...r.nextElementSibling.cells].map(c => [c.dataset.cell, c.textContent])), r.textContent])"""
 
 
 def test_tables_of_events():
-    """Sorted by duration, by exposed time and by distance from the limit, of the program, of a range and of a module; the slowest collective comes first, with
-    its group, its link and its share of the link."""
+    """Events of equal layers are one row, against the same sums of the JSON: sorted by duration and by distance from the limit, of the program, of a range and
+    of a module. A row names the largest of its events and opens to them; the slowest collectives come first, with their group, link and share of the link."""
     for name, args in (("8b", LLAMA_8B), ("405b", LLAMA_405B)):
         page, source = written(name, args)
         p = next(p for p in json.loads(shardc("inspect", *source, "--format", "json"))["programs"] if p["name"] == "micro")
         at = {e["id"]: e for e in p["events"]}
+        pattern = lambda e: (e["op"], e["phase"], e["stream"], e.get("comm"), e.get("over") or "", re.sub(r"(?<![^.])\d+(?![^.])", "*", e["module"]))
         lost = lambda e: e["duration_us"] - max(e["flops"] / e["peak_flops"] if e.get("peak_flops") else 0, e["bytes"] / e["peak_bytes"]) * 1e6
+        alike = {}
+        for e in p["events"]:
+            alike.setdefault(pattern(e), []).append(e)
         with Browser() as b:
             b.open(page)
             b.click_on("#tab-time-tab")
+            rows_of = lambda table: b.run(TABLE % (table, table))
             for column, value in (("time", lambda e: e["duration_us"]), ("lost", lost)):
                 b.run("document.querySelector('[data-events=events] [data-column=%s]').scrollIntoView({ block: 'center' })" % column)
                 b.click_on("[data-events=events] [data-column=%s]" % column)
-                rows = b.run(TABLE % "events")
-                want = sorted(map(value, at.values()), reverse=True)[:len(rows)]
-                check(len(rows) == 12 and all(abs(value(at[i]) - w) <= 1e-3 + 1e-5 * abs(w) for (i, _), w in zip(rows, want)), "%s by %s: %s" % (name, column, rows))
+                rows = rows_of("events")
+                want = sorted((sum(map(value, g)) for g in alike.values()), reverse=True)[:len(rows)]
+                check(len(rows) == min(12, len(alike)), "%s by %s: %d rows of %d" % (name, column, len(rows), len(alike)))
+                for (first, n, most, _, _), w in zip(rows, want):
+                    mine = alike[pattern(at[first])]
+                    check(n == len(mine) and abs(sum(map(value, mine)) - w) <= 1e-3 + 1e-5 * abs(w), "%s by %s: the row of %s is of %d events and %s us, JSON says %d and %s" % (name, column, first, n, sum(map(value, mine)), len(mine), w))
+                    check(abs(value(at[most]) - max(map(value, mine))) <= 1e-3 + 1e-5 * abs(value(at[most])), "%s by %s: of the events like %s the largest is not %s" % (name, column, first, most))
                 check(b.run("document.activeElement.dataset.column") == column and b.run("document.querySelectorAll('[data-events=events] [aria-sort]').length") == 1, "%s: the heading that was clicked loses the focus" % name)
+            check(max(n for _, n, _, _, _ in rows) >= 32, "%s: no layers are folded: %s" % (name, rows))
             b.run("document.querySelector('[data-events=events] [data-column=exposed]').click()")
             waited = b.run("shardc.state.program.exposedParts().reduce((s, x) => s + x.us, 0)")
             check(abs(waited - p["exposed_us"]) < 1e-3 + 1e-6 * waited, "%s: exposed are %s, JSON says %s" % (name, waited, p["exposed_us"]))
-            check(b.run(TABLE % "events")[0][1]["exposed"] != "", "%s: nothing is exposed: %s" % (name, b.run(TABLE % "events")[0]))
-            slowest = max((e for e in at.values() if "comm" in e), key=lambda e: e["duration_us"])
-            first, cells = b.run(TABLE % "collectives")[0]
-            check(near(at[first]["duration_us"], slowest["duration_us"]) and cells["share"].endswith("%"), "%s: the slowest collective is %s, JSON says %s" % (name, (first, cells), slowest["id"]))
-            note = b.run("document.querySelector('[data-events=collectives] tr[data-event]').textContent")
-            check({"link": "links of the node", "network": "the network"}[at[first]["over"]] in note and slowest["comm"] + ", " in note, "%s: %s goes over %s, the page says %s" % (name, first, at[first]["over"], note))
-            b.run("document.querySelector('[data-events=events] > .link').click()")
-            check(len(b.run(TABLE % "events")) == 112, "more events are %d" % len(b.run(TABLE % "events")))
+            check(rows_of("events")[0][3]["exposed"] != "", "%s: nothing is exposed: %s" % (name, rows_of("events")[0]))
+            slowest = max((g for g in alike.values() if "comm" in g[0]), key=lambda g: sum(e["duration_us"] for e in g))
+            first, n, most, cells, note = rows_of("collectives")[0]
+            check(n == len(slowest) and pattern(at[first]) == pattern(slowest[0]) and cells["share"].endswith("%"), "%s: the slowest collectives are %s, JSON says %s" % (name, (first, n), slowest[0]["id"]))
+            check(abs(unfolded(cells["time"]) - sum(e["duration_us"] for e in slowest)) < .006 * sum(e["duration_us"] for e in slowest), "%s: they take %s" % (name, cells["time"]))
+            check({"link": "links of the node", "network": "the network"}[at[first]["over"]] in note and slowest[0]["comm"] + ", " in note, "%s: %s goes over %s, the page says %s" % (name, first, at[first]["over"], note))
+            fold = "[data-events=collectives] [data-fold]"
+            b.run("document.querySelector('%s').click()" % fold)
+            opened = [r for r in rows_of("collectives") if r[1] == 1 and pattern(at[r[0]]) == pattern(slowest[0])]
+            check(len(opened) == min(100, n) and opened[0][0] == most and b.run("document.activeElement.dataset.fold") == first and b.run("document.querySelector('%s').getAttribute('aria-expanded')" % fold) == "true", "%s: the row of %s opens to %d of %d" % (name, first, len(opened), n))
+            check((n > 100) == ("and %d more of them" % (n - 100) in b.run("document.querySelector('[data-events=collectives]').textContent")), "%s: what is not shown of %d is not said" % (name, n))
             b.run("document.querySelector('[data-events=collectives] tr[data-event] button').click()")
-            check(b.run("shardc.state.program.id(shardc.state.selection.event)") == first, "a click on a row selects something else")
+            check(b.run("shardc.state.program.id(shardc.state.selection.event)") == most, "a click on a row selects something else")
+            if len(alike) > 12:
+                b.run("document.querySelector('[data-events=events] > .link').click()")
+                check(len(rows_of("events")) == min(112, len(alike)), "more rows are %d of %d" % (len(rows_of("events")), len(alike)))
             a, z = .4 * p["step_us"], .45 * p["step_us"]
             b.run("shardc.select({ range: [%r, %r] }, true)" % (a, z))
-            rows = b.run(TABLE % "events")
-            check(rows and all(at[i]["start_us"] < z and at[i]["start_us"] + at[i]["duration_us"] > a for i, _ in rows), "%s: events of a range are %s" % (name, rows))
+            rows, inside = rows_of("events"), [e for e in p["events"] if e["start_us"] < z and e["start_us"] + e["duration_us"] > a]
+            check(rows and all(n == sum(pattern(e) == pattern(at[i]) for e in inside) for i, n, _, _, _ in rows), "%s: events of a range are %s" % (name, [r[:3] for r in rows]))
             texts = accessible(b, "document.querySelector('#tab-time-tab').click()")
             quiet(b, page)
     return "%d texts" % texts
@@ -628,7 +646,7 @@ QUESTIONS = [  # the question, what is clicked or typed, what then says the answ
     ("time by op", ["#tab-time-tab"], "#sums [data-table=ops] tbody tr"),
     ("time by module", ["#tab-time-tab"], "#sums [data-table=modules] tbody tr"),
     ("how near to the roofline", [("canvas", LONGEST % "compute")], "#selection [data-fact='bound by']"),
-    ("the slowest collective", ["#tab-time-tab"], "[data-events=collectives] tr[data-event]"),
+    ("the slowest collective", ["#tab-time-tab"], "[data-events=collectives] tbody tr"),
     ("one layer of many", [("canvas", LAYER)], "#compared tr[data-compared=forward]"),
     ("the critical path", ["#critical"], "#critical[aria-pressed=true]"),
     ("share what is seen", ["#link"], "#said"),
