@@ -373,7 +373,7 @@ function wholeMap() {
 
 let link = { changed() {} };
 function start() {
-  tabs();
+  tabs("tab-memory");
   mapUnder = (y, zoomed) => y + painter.top >= painter.addressesAt && (!zoomed || state.addresses) ? { zoom: zoomAddresses, pan: panAddresses } : null;
   selectRange = (a, b) => { if (b > a) select({ range: [a, b] }); };
   timelines();

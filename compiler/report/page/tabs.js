@@ -3,7 +3,8 @@
 
 const tabbed = { parts: [], shown: null, stays: false };
 
-function tabs() {
+// opening: the tab to begin with, while nothing is selected.
+function tabs(opening) {
   tabbed.parts = [...document.querySelectorAll(".tab")];
   const list = make("div", { role: "tablist", id: "tabs", "aria-label": "What the panel shows" }), buttons = [];
   tabbed.parts.forEach((part, i) => {
@@ -23,7 +24,7 @@ function tabs() {
     list.append(button);
   });
   tabbed.parts[0].before(list);
-  showTab(tabbed.parts[0].id);
+  showTab(opening);
 }
 
 // A click on a tab brings up the sheet of a narrow window as well.
