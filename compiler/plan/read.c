@@ -444,8 +444,11 @@ static const cJSON *tree_of(const char *text, size_t n, const char **end) {
     return *end == text + n ? root : NULL;
 }
 
-static PlanError error_at(Arena *a, const char *text, const char *at) {
+static PlanError error_at(Arena *a, const char *text, size_t n, const char *at) {
     int line = 1;
+    if (!n) return (PlanError){"it is empty", 1};
+    if (*text == '<')
+        return (PlanError){"it is a page; give the model, the plan.json or the binary that it was made of", 1};
     const char *begin = text;
     for (const char *c = text; c < at; c++)
         if (*c == '\n') {
@@ -463,7 +466,7 @@ Plan *plan_parse(Arena *a, const char *text, size_t n, PlanError *e) {
     const cJSON *root = tree_of(text, n, &end);
     Plan *p = root ? guarded(&r, root) : NULL;
     if (!root)
-        *e = error_at(a, text, end);
+        *e = error_at(a, text, n, end);
     else if (!p)
         *e = (PlanError){r.error, 0};
     arena_free(json_memory);

@@ -16,7 +16,7 @@ from harness import ROOT, SHARDC, build, check, command, entry, events_of, must,
 MLP = os.path.join(ROOT, "models", "mlp.lua")
 FOLDER = scratch("cli")
 PLAN = os.path.join(FOLDER, "mlp.plan.json")
-TEXT = os.path.join(FOLDER, "text")
+TEXT, PAGE, NOTHING = (os.path.join(FOLDER, name) for name in ("text", "page.html", "nothing.json"))
 EMPTY = os.path.join(FOLDER, "empty")
 SOCKET = os.path.join(FOLDER, "socket")  # is there and cannot be opened
 HUGE = os.path.join(FOLDER, "huge")  # sparse
@@ -116,6 +116,8 @@ CASES = [
     (["inspect", PLAN, "-o", "/nowhere/at/all"], 1, "cannot write /nowhere/at/all"),
     (["predict", os.path.join(FOLDER, "absent.json")], 1, "No such file or directory"),
     (["predict", TEXT], 1, "text:1: not a plan of shardc: column 1: from here on it is not JSON; is the file whole? (a model's name ends in .lua)"),
+    (["predict", PAGE], 1, "page.html:1: not a plan of shardc: it is a page; give the model, the plan.json or the binary that it was made of"),
+    (["predict", NOTHING], 1, "nothing.json:1: not a plan of shardc: it is empty"),
     (["predict", SHARDC], 1, "this binary"),
     (["predict", MLP, "--device", DEVICE], 1, "device.lua:1: require: no module 'parts'"),
     (["build", PLAN], 2, "a model's .lua file is wanted"),
@@ -164,6 +166,9 @@ def prepare():  # tests run side by side: the first makes the files
             return
         with open(TEXT, "w") as f:
             f.write("some text\n")
+        open(NOTHING, "w").close()
+        with open(PAGE, "w") as f:
+            f.write("<!doctype html>\n")
         open(EMPTY, "w").close()
         with open(DEVICE, "w") as f:
             f.write("return require 'parts'\n")
