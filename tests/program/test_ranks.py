@@ -108,7 +108,7 @@ def test_verify_finds_what_is_missing():
         with open(path, "w") as f:
             json.dump(plan, f)
         rc, out, err = command([SHARDC, "verify", path])
-        return rc, out + err
+        return rc, " ".join((out + err).split())
 
     first = next(e["id"] for e in events_of(json.loads(text)) if e["stream"] == "exchange")
 
