@@ -250,7 +250,8 @@ Test(plan_json, too_much_of_a_thing) {
 static const struct {
     const char *text, *says;
 } broken[] = {
-    {"", "column 1: from here on it is not JSON"},
+    {"", "it is empty"},
+    {"<!doctype html>", "it is a page; give the model, the plan.json or the binary that it was made of"},
     {" \n", "column 2: from here on it is not JSON"},
     {"{\"a\":tru}", "column 6: from here on it is not JSON"},
     {"[1 2]", "column 4: from here on it is not JSON"},
