@@ -258,7 +258,6 @@ struct Unit {
     Unit *next; /* another part of the module's unit: its parameters of another stored dtype, ignored ones */
     bool ignored;
     bool sparse;                /* holds one sparse parameter */
-    bool narrow;                /* holds what products in 8 bits alone read */
     const Optimizer *optimizer; /* of its trainable parameters; NULL: it has none */
     VEC(Param *) params;        /* trainable ones first, in flat order */
     int64_t numel;              /* of the trainable flat buffer, padded to shards × 256 */

@@ -1,6 +1,6 @@
 /* narrow: parameters that products in 8 bits alone read become a part of their unit, which is gathered in 8 bits: the
  * bits of a gather in the wire's dtype that is quantized behind it, of half as many bytes. Relies on: units, quantize.
- * Relied on by: shard (Unit.narrow, Unit.wire), which quantizes a rank's piece once a step. */
+ * Relied on by: shard (Unit.wire), which quantizes a rank's piece once a step. */
 #include "../ir/policy.h"
 #include "lower.h"
 #include "lowering.h"
@@ -22,15 +22,23 @@ static const Value *whole(const Param *p) {
     return p->fused ? p->fused->value : p->value;
 }
 
-/* Flags the parameters, by id, whose operand v of op is anything but that of a product in 8 bits, or of its scale. */
+/* p, and what is joined to it; flags: by Param.id. */
+static void flag(const Param *p, bool *flags) {
+    if (!p->fused) flags[p->id] = true;
+    for (int k = 0; p->fused && k < p->fused->n; k++) flags[p->fused->part[k]->id] = true;
+}
+
+/* op quantizes all of a matrix by a scale of all of it: no rows are left out, and no function is applied first. */
+static bool takes_whole(const Op *op) {
+    return (op->kind == OP_quantize && !op->quantize.counts) ||
+           (op->kind == OP_absmax && !op->absmax.f && !op->absmax.counts);
+}
+
+/* Flags the parameter that op reads as v for anything but 8 bits. Who reads a view reads the parameter. */
 static void flag_wide(const Op *op, const Value *v, bool *wide) {
-    Param *p = v ? value_root(v)->param : NULL;
-    /* whole: rows that counts leave out have no part in the scale */
-    bool quantized = (op->kind == OP_quantize && !op->quantize.counts) ||
-                     (op->kind == OP_absmax && !op->absmax.f && !op->absmax.counts);
-    if (op_is(op, T_VIEW) && op->nout == 1) return; /* who reads the view reads the parameter */
-    if (!p || p->is_buffer || (quantized && v->base == NULL && v == whole(p))) return;
-    for (int k = 0; k < (p->fused ? p->fused->n : 1); k++) wide[p->fused ? p->fused->part[k]->id : p->id] = true;
+    const Param *p = v ? value_root(v)->param : NULL;
+    bool view = op_is(op, T_VIEW) && op->nout == 1;
+    if (p && !p->is_buffer && !view && !(takes_whole(op) && v == whole(p))) flag(p, wide);
 }
 
 static void flag_program(const Program *p, bool *wide, bool *narrow) {
@@ -38,8 +46,7 @@ static void flag_program(const Program *p, bool *wide, bool *narrow) {
         const Op *op = p->ops.at[i];
         for (int k = 0; k < op->nin; k++) flag_wide(op, op->in[k], wide);
         const Param *w = op->kind == OP_quantize ? value_root(op->quantize.x)->param : NULL;
-        for (int k = 0; w && k < (w->fused ? w->fused->n : 1); k++)
-            narrow[w->fused ? w->fused->part[k]->id : w->id] = true;
+        if (w) flag(w, narrow);
     }
 }
 
@@ -57,7 +64,6 @@ static void split(Graph *g, Unit *u, const bool *narrow) {
             push(&p->unit->params, g->arena, p);
         }
     }
-    part->narrow = true;
     if (travels(part)) part->wire = FP8_E4M3;
 }
 

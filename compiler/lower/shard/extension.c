@@ -102,7 +102,7 @@ Value *shard_gather_extended(Making *c, Unit *u, Value *shard, bool frozen, cons
                              int pos) {
     Gather w = {c, u, u->policy->all_gather, id, phase, pos, value_numel(shard), NULL, 0, 0};
     make_table(&w, frozen);
-    Beside at = {u, id, w.x->src, phase, TO_UNSHARD, TO_UNSHARD, pos, w.table, w.ntable};
+    AmaxExchange at = {u, id, w.x->src, phase, TO_UNSHARD, TO_UNSHARD, pos, w.table, w.ntable};
     Value *amax = w.x->amax ? shard_largest(c, &at, shard, w.nparams) : NULL;
     OpParts before = {.pre_all_gather = {.shard = shard, .amax = amax, .axis = u->shard->id}};
     OpParts after = {.post_all_gather = {.amax = amax, .axis = u->shard->id}};

@@ -1,11 +1,11 @@
 /* shard's wires in 8 bits: a rank's piece of the matrices that products in 8 bits alone read is quantized when the
- * master has changed, by scales of whole matrices, and is what gathers read. Relies on: lower/narrow.c (Unit.narrow),
+ * master has changed, by scales of whole matrices, and is what gathers read. Relies on: lower/narrow.c (Unit.wire),
  * shard.h. Relied on by: layout.c, init.c, optimizer.c; gather.c, which gives products what was gathered. */
 #include "../../ir/policy.h"
 #include "shard.h"
 
 bool shard_travels_narrow(const Unit *u) {
-    return u->narrow && u->wire == FP8_E4M3;
+    return u->wire == FP8_E4M3; /* no param_dtype has 8 bits */
 }
 
 /* Joined parameters are one matrix, of one scale. */
@@ -47,13 +47,13 @@ void shard_quantize(Making *c, Unit *u, bool frozen, Phase phase, int pos) {
     State *from = frozen ? u->frozen : u->master, *wire = frozen ? u->frozen_wire : u->wire_shard;
     const char *id = arena_printf(g->arena, "w%s%d", frozen ? "z" : "", u->id);
     bool update = phase == OPTIMIZER;
-    Beside at = {.unit = u,
-                 .id = id,
-                 .src = u->policy->src,
-                 .phase = phase,
-                 .kernel = update ? TO_UPDATE : TO_INITIALIZE,
-                 .collective = TO_EXCHANGE_UPDATE,
-                 .pos = pos};
+    AmaxExchange at = {.unit = u,
+                       .id = id,
+                       .src = u->policy->src,
+                       .phase = phase,
+                       .kernel = update ? TO_UPDATE : TO_INITIALIZE,
+                       .collective = TO_EXCHANGE_UPDATE,
+                       .pos = pos};
     at.table = table_of(g, u, frozen, &at.ntable);
     Value *amax = shard_largest(c, &at, from->value, shard_narrow_matrices(u, frozen));
     Op *op = UNIT_OP(g, quantize_shard, u, id, phase, at.kernel, .shard = from->value, .amax = amax,

@@ -224,8 +224,11 @@ static void update(Making *c, Unit *u, Value *grad, Value *coefficient, int pos)
     Op *op = update_op(g, u, op_by_name(u->optimizer->rule->update), id, TO_UPDATE, grad, coefficient);
     edit_before(c->edit, pos, op);
     if (u->average) average(c, u, coefficient, pos);
-    if (shard_travels_narrow(u)) shard_quantize(c, u, false, OPTIMIZER, pos);
-    if (u->wire_shard == u->master || shard_travels_narrow(u)) return;
+    if (u->wire_shard == u->master) return;
+    if (shard_travels_narrow(u)) {
+        shard_quantize(c, u, false, OPTIMIZER, pos);
+        return;
+    }
     /* A step that the scaler skips writes no wire shard; one on the host would then get what its twin on the device
      * began as. */
     bool may_skip = g->training->scaler && u->wire_shard->on_host;

@@ -81,7 +81,8 @@ void shard_assemble(Making *c, Unit *u, const char *id, Phase phase, Purpose pur
 Op *shard_store_op(Graph *g, Value *from, Value *to, const char *id, Phase phase, Purpose purpose, bool add, int64_t at,
                    Unit *u);
 
-/* What stands beside a collective over a unit's pieces: ids are those of what it is made for, behind a word. */
+/* An exchange of largest magnitudes: of which unit, at which position, for which event. `id` is that event's; those of
+ * the exchange are named after it (amax_ID, ID.amax, max_ID). */
 typedef struct {
     Unit *unit;
     const char *id;
@@ -91,10 +92,10 @@ typedef struct {
     int pos;
     const int64_t *table; /* of amax: ops.def */
     int ntable;
-} Beside;
+} AmaxExchange;
 
 /* The largest magnitudes of n parameters whose pieces lie in `shard`, over all ranks: fp32 [n, rounded up]. */
-Value *shard_largest(Making *c, const Beside *at, Value *shard, int n);
+Value *shard_largest(Making *c, const AmaxExchange *at, Value *shard, int n);
 
 /* ── layout.c ──────────────────────────────────────────────────────────────────────────────────────────────── */
 void shard_lay_out(Graph *g, Unit *u); /* the unit's flat buffers */

@@ -63,7 +63,7 @@ Op *shard_fused_one(Making *c, Op *member, Dtype d) {
 }
 
 /* Every rank's, gathered, and the largest of those. Slots in fours, so that pieces stay aligned. */
-Value *shard_largest(Making *c, const Beside *at, Value *shard, int n) {
+Value *shard_largest(Making *c, const AmaxExchange *at, Value *shard, int n) {
     Graph *g = c->g;
     Unit *u = at->unit;
     int64_t slots = round_up(n, 4), shape[2] = {u->shard->size, slots}, stride[2] = {slots, 1};
