@@ -50,7 +50,7 @@ Dtype rule_stat_dtype(Dtype d); /* what a kernel keeps statistics of such operan
 Dtype rule_wider(int64_t wider, Dtype otherwise); /* of a WIDER attribute: its dtype, where it names one */
 /* x yᵀ in dtype d of 8 bits and their scales; square: y's are of squares (rules_blocks.c). */
 Value *rule_scaled_product(Builder *b, Value *x, Value *scale_x, Value *y, Value *scale_y, bool square, Dtype d);
-bool rule_is_turned(const Op *op); /* a product in 8 bits reads the transpose of its right operand */
+bool rule_is_turned(const Value *copy); /* of a matrix in 8 bits: it is the transpose */
 /* The gradient of a matrix from those of its copies in 8 bits: of that which lies as it does, and of its transpose, or
  * NULL. */
 Value *rule_grad_of_copies(Builder *b, Value *straight, Value *across);

@@ -48,9 +48,8 @@ Value *rule_grad_of_copies(Builder *b, Value *straight, Value *across) {
     return straight ? build_two(b, OP_add, straight, back) : back;
 }
 
-bool rule_is_turned(const Op *op) {
-    const Op *w = op->matmul.b->def;
-    return INT_OF(w, turn) != 0 || (INT_OF(w, both) && op->matmul.b == RESULT_OF(w, turned));
+bool rule_is_turned(const Value *copy) {
+    return INT_OF(copy->def, turn) != 0 || copy == RESULT_OF(copy->def, turned);
 }
 
 /* y = A Bᵀ, B in squares: dA = g B with the squares of Bᵀ, dB = gᵀ A, with blocks of both along the rows that are
@@ -59,7 +58,7 @@ bool rule_is_turned(const Op *op) {
 void rule_grad_by_blocks(Builder *b, const Op *op, OpParts *d) {
     const Op *x = op->matmul.a->def, *w = op->matmul.b->def;
     Value *gy = d->matmul.y, *from = OPERAND_OF(w, x);
-    bool trains = value_root(from)->param->requires_grad, turned = rule_is_turned(op);
+    bool trains = value_root(from)->param->requires_grad, turned = rule_is_turned(op->matmul.b);
     Dtype made = OPERAND_OF(x, x)->dtype;
     const Op *g = BUILD(b, quantize_blocks, .x = gy, .both = trains);
     const Op *again = INT_OF(w, both) ? NULL : BUILD(b, quantize_blocks, .x = from, .square = true, .turn = !turned);

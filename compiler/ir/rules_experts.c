@@ -234,7 +234,7 @@ static void grad_of_scaled(Builder *b, const Op *op, OpParts *d) {
     const Op *x = op->grouped_matmul.a->def, *w = op->grouped_matmul.b->def;
     Value *gy = d->grouped_matmul.y, *counts = op->grouped_matmul.counts, *from = OPERAND_OF(w, x);
     bool trains = value_root(from)->param->requires_grad, both = INT_OF(w, both);
-    bool turned = INT_OF(w, turn) || (both && op->grouped_matmul.b == RESULT_OF(w, turned));
+    bool turned = rule_is_turned(op->grouped_matmul.b);
     Dtype made = OPERAND_OF(x, x)->dtype;
     Dtype narrow = op->grouped_matmul.grad_e4m3 ? FP8_E4M3 : FP8_E5M2;
     AmaxSite site = op->grouped_matmul.grad_delayed

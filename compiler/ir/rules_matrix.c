@@ -141,7 +141,7 @@ static Value *grad_right(Builder *b, const Op *op, Value *g, Matmul s) {
 static void grad_of_quantized(Builder *b, const Op *op, OpParts *d) {
     const Op *x = op->matmul.a->def, *w = op->matmul.b->def;
     Value *gy = d->matmul.y, *from = OPERAND_OF(w, x), *bias = op->matmul.bias;
-    bool trains = value_root(from)->param->requires_grad, turned = rule_is_turned(op);
+    bool trains = value_root(from)->param->requires_grad, turned = rule_is_turned(op->matmul.b);
     Dtype made = OPERAND_OF(x, x)->dtype;
     Dtype narrow = op->matmul.grad_e4m3 ? FP8_E4M3 : FP8_E5M2;
     AmaxSite site =

@@ -234,7 +234,6 @@ void lower_quantize_check(const Graph *g, const Device *d, const char *arch) {
     if (d->flops[FP8_E4M3] <= 0)
         fail(at,
              "%s = \"fp8\": the profile of %s does not say how fast products in fp8 are; add fp8_e4m3 to its `flops`, "
-             "in "
-             "FLOP/s, make it again with shardc calibrate, or leave it out",
+             "in FLOP/s, make it again with shardc calibrate, or leave it out",
              option_of(p), d->name);
 }
