@@ -1,6 +1,7 @@
 /* quantize_shard: this rank's piece of a unit's matrices in 8 bits, and the scales of all of them.
- * Relies on: kernel.h.
+ * Relies on: kernel.h, sc_amax.h.
  * Relied on by: generated code (units whose gathers have 8 bits). */
+#include "../sc_amax.h"
 #include "kernel.h"
 
 enum { MOST = 448 }; /* the largest number of fp8_e4m3 */
@@ -32,10 +33,10 @@ SC_KERNEL(quantize_shard) {
     int64_t slice = sc_numel(&k->shard), first = task->coord[k->axis].at * slice;
     sc_range mine = sc_share(task, slice, 1);
     memset((uint8_t *)k->y.p + mine.begin, 0, (size_t)(mine.end - mine.begin));
-    for (int64_t i = 0; i < sc_numel(&k->scales); i++) {
-        float amax = i < n ? rounded((float)sc_get(&k->amax, i), (sc_dtype)k->of) : 0;
-        if (!task->part) sc_set(&k->scales, i, amax == 0 ? 1 : (double)(amax / MOST));
-        if (i >= n) continue;
+    for (int64_t i = 0; i < n; i++) {
+        float amax = rounded((float)sc_get(&k->amax, i), (sc_dtype)k->of);
+        for (int64_t j = 0; j < SC_SCALES_APART && !task->part; j++)
+            sc_set(&k->scales, SC_SCALES_APART * i + j, amax == 0 ? 1 : (double)(amax / MOST));
         int64_t begin = sc_max(row[3 * i] - first, mine.begin);
         int64_t end = sc_min(row[3 * i] + row[3 * i + 1] - first, mine.end);
         if (begin < end) put(&k->y, &k->shard, begin, end - begin, (sc_dtype)k->of, amax == 0 ? 1 : MOST / amax);

@@ -1,6 +1,7 @@
 /* quantize_shard: this rank's piece of a unit's matrices in 8 bits, and the scales of all of them.
- * Relies on: fp8.cuh.
+ * Relies on: fp8.cuh, sc_amax.h.
  * Relied on by: generated code (units whose gathers have 8 bits). */
+#include "../sc_amax.h"
 #include "fp8.cuh"
 
 namespace {
@@ -28,7 +29,7 @@ __global__ void __launch_bounds__(BLOCK) quantize_shard(const void *x, int64_t n
 
 template <class OF> __global__ void scales_of(const float *amax, int64_t n, float *scales, int64_t all) {
     int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x;
-    float most = i < n ? rounded<OF>(amax[i]) : 0;
+    float most = i / SC_SCALES_APART < n ? rounded<OF>(amax[i / SC_SCALES_APART]) : 0;
     if (i < all) scales[i] = most == 0 ? 1 : most / MOST;
 }
 
@@ -56,6 +57,5 @@ SC_KERNEL(quantize_shard) {
             }
         });
     });
-    if (done < slice)
-        SC_CUDA(cudaMemsetAsync((uint8_t *)k->y.p + done, 0, (size_t)(slice - done), SC_STREAM(task)));
+    if (done < slice) SC_CUDA(cudaMemsetAsync((uint8_t *)k->y.p + done, 0, (size_t)(slice - done), SC_STREAM(task)));
 }

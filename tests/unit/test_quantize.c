@@ -2,6 +2,7 @@
  * Relies on: lua_graph.h.
  * Relied on by: make test. */
 #include "lua_graph.h"
+#include "sc_amax.h"
 
 /* A block of linears between an embedding and a head. Arguments: what is said of the model after it is made, the dtypes
  * of the block's policy. */
@@ -241,7 +242,7 @@ Test(quantize, weights_travel_in_8_bits) {
         cr_expect_eq(rest->wire, BF16);
         cr_expect_eq(part->wire_shard->numel, 3 * 64 * 128 / 2);
         cr_expect_eq(part->wire_shard->dtype, FP8_E4M3);
-        cr_expect_eq(part->scales[0]->numel, 4, "of three matrices, in fours");
+        cr_expect_eq(part->scales[0]->numel, 3 * SC_SCALES_APART, "of three matrices");
         cr_expect_eq(gathers(p, part, FP8_E4M3), 2, "for the forward, and for the backward");
         cr_expect_eq(gathers(p, rest, BF16), 2);
         cr_expect_eq(count(p, OP_quantize_shard, part), 1, "once a step");
@@ -254,6 +255,7 @@ Test(quantize, weights_travel_in_8_bits) {
             cr_expect(!looks || !value_root(op_operand(op))->param, "%s reads a parameter", op->id);
             if (op->kind != OP_matmul || !op->matmul.scale_b || op->phase != FORWARD) continue;
             cr_expect_eq(value_root(op->matmul.scale_b)->state, part->scales[0], "%s", op->id);
+            cr_expect_eq(op->matmul.scale_b->offset * 4 % 16, 0, "%s: cuBLASLt reads it there alone", op->id);
         }
         cr_expect_eq(turned, 3, "for the backward");
         cr_expect_eq(gathers(program(g, "eval"), part, FP8_E4M3), 1);

@@ -1,6 +1,7 @@
 /* shard's flat layout: each unit's parameters in one buffer for those that train and one for the others; and the states
  * of the build. Relies on: shard.h. Relied on by: shard.c. */
 #include "../../ir/policy.h"
+#include "sc_amax.h"
 #include "schema/record.h"
 #include "shard.h"
 
@@ -71,7 +72,7 @@ static bool stays_between(const Graph *g, const Unit *u) {
 /* Of a wire in 8 bits. */
 static State *scales_of(Graph *g, Unit *u, bool frozen) {
     const char *what = frozen ? "frozen scales" : "scales";
-    return unit_state(g, u, S_WIRE, what, FP32, round_up(shard_narrow_matrices(u, frozen), 4), false);
+    return unit_state(g, u, S_WIRE, what, FP32, SC_SCALES_APART * shard_narrow_matrices(u, frozen), false);
 }
 
 /* offload.params: every copy of the parameters lies in host memory. offload.optimizer: all that the update reads and

@@ -2,6 +2,7 @@
  * master has changed, by scales of whole matrices, and is what gathers read. Relies on: lower/narrow.c (Unit.wire),
  * shard.h. Relied on by: layout.c, init.c, optimizer.c; gather.c, which gives products what was gathered. */
 #include "../../ir/policy.h"
+#include "sc_amax.h"
 #include "shard.h"
 
 bool shard_travels_narrow(const Unit *u) {
@@ -87,7 +88,7 @@ Value *shard_narrow_scale(Graph *g, Value *v) {
     const Param *p = read_by(op, OP_quantize);
     if (!p || v != RESULT_OF(op, scale)) return v;
     State *scales = p->unit->scales[!shard_trainable(p)];
-    return value_new_view(g, scales->value, 0, NULL, NULL, slot_of(p));
+    return value_new_view(g, scales->value, 0, NULL, NULL, SC_SCALES_APART * slot_of(p));
 }
 
 Op *shard_narrow_turned(Graph *g, const Op *op, Value *full) {

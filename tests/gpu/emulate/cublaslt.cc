@@ -64,21 +64,21 @@ static bool has_8_bits(int type) {
 }
 /* What kernels of 8 bits ask: one operand of e4m3, both along k, runs of 16 bytes. */
 static bool fits_8_bits(const description *d, const matrix *a, const matrix *b, const matrix *y) {
-    bool types = has_8_bits(b->type) && (a->type == CUDA_R_8F_E4M3 || b->type == CUDA_R_8F_E4M3) && !has_8_bits(y->type);
+    bool types =
+        has_8_bits(b->type) && (a->type == CUDA_R_8F_E4M3 || b->type == CUDA_R_8F_E4M3) && !has_8_bits(y->type);
     return types && d->transposed[0] && !d->transposed[1] && a->rows % 16 == 0 && a->ld % 16 == 0 && b->ld % 16 == 0 &&
            d->scale[0] && d->scale[1] && !has_aux(d) && (!has_bias(d) || y->type != CUDA_R_32F);
 }
 /* What scales of blocks ask: e4m3 alone, one side of vectors at least, runs of 16 bytes, no sums without them. */
 static bool fits_blocks(const description *d, const matrix *a, const matrix *b, const matrix *y) {
     const int blocks[] = {CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F, CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F};
-    bool known = true, squares = true, lie = true;
+    bool known = true, squares = true;
     for (int k = 0; k < 2; k++) {
         known &= d->mode[k] == blocks[0] || d->mode[k] == blocks[1];
         squares &= d->mode[k] == blocks[1];
-        lie &= (uintptr_t)d->scale[k] % 16 == 0;
     }
     if (!d->mode[0] && !d->mode[1]) return true;
-    return known && !squares && lie && !d->fast && a->type == CUDA_R_8F_E4M3 && b->type == CUDA_R_8F_E4M3 &&
+    return known && !squares && !d->fast && a->type == CUDA_R_8F_E4M3 && b->type == CUDA_R_8F_E4M3 &&
            y->rows % 4 == 0 && y->columns % 4 == 0 && y->batches == 1;
 }
 /* Of row `row` of n of operand `side`, in block `block` of `depth`. */
@@ -91,7 +91,9 @@ static bool valid(const description *d, const matrix *a, const matrix *b, const 
     const matrix *all[] = {a, b, y};
     for (const matrix *m : all)
         if (m->ld < (int64_t)m->rows || m->batches != y->batches || m->rows == 0 || m->columns == 0) return false;
-    if (has_8_bits(a->type) ? !fits_8_bits(d, a, b, y) : a->type != b->type || (y->type != a->type && y->type != CUDA_R_32F)) return false;
+    if (has_8_bits(a->type) ? !fits_8_bits(d, a, b, y)
+                            : a->type != b->type || (y->type != a->type && y->type != CUDA_R_32F))
+        return false;
     if (has_8_bits(a->type) && !fits_blocks(d, a, b, y)) return false;
     if (has_bias(d) && (d->bias_type != y->type || !d->bias)) return false;
     if (has_aux(d) && (!d->aux || d->aux_ld < (int64_t)y->rows || y->type == CUDA_R_32F)) return false;
@@ -196,6 +198,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t what, const
     need(valid(d, ma, mb, my), "descriptors");
     const void *given[] = {a, b, c, y};
     for (int i = 0; i < 4; i++) need((uintptr_t)given[i] % g->align[i] == 0, "an address is less aligned than said");
+    for (int i = 0; i < 2; i++) need((uintptr_t)d->scale[i] % 16 == 0, "a scale is not at a multiple of 16 bytes");
     need(bytes <= g->workspace && (work || !bytes), "workspace");
     int depth = (int)(d->transposed[0] ? ma->rows : ma->columns);
     for (int64_t t = 0; t < my->batches; t++)
@@ -204,10 +207,11 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t what, const
                 double s = 0, part = 0;
                 for (int64_t k = 0; k < depth; k++) {
                     part += value(a, ma->type, t * ma->stride + (d->transposed[0] ? i * ma->ld + k : k * ma->ld + i)) *
-                         value(b, mb->type, t * mb->stride + (d->transposed[1] ? k * mb->ld + j : j * mb->ld + k));
+                            value(b, mb->type, t * mb->stride + (d->transposed[1] ? k * mb->ld + j : j * mb->ld + k));
                     if ((k + 1) % 128 && k + 1 < depth) continue;
                     if (d->scale[0])
-                        part *= scale_of(d, 0, i, my->rows, k / 128, depth) * scale_of(d, 1, j, my->columns, k / 128, depth);
+                        part *= scale_of(d, 0, i, my->rows, k / 128, depth) *
+                                scale_of(d, 1, j, my->columns, k / 128, depth);
                     s += part;
                     part = 0;
                 }
