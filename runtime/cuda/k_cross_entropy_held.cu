@@ -1,5 +1,5 @@
 /* cross_entropy's losses and gradients where a row of logits is read once: long rows of 16-bit logits.
- * Relies on: cross_entropy.cuh.
+ * Relies on: cross_entropy.cuh, copies.cuh.
  * Relied on by: k_cross_entropy.cu, which says what they are.
  *
  * A row is held by a cluster of 1, 2, 4 or 8 blocks. A thread has HELD accesses of 16 bytes in registers and up to
@@ -13,6 +13,7 @@
  * fewer for more. Ignored rows are not read: that the others wait for their target before they load costs them 0.5 %.
  * Largest logits are found two at a time, in one instruction, also because the compiler keeps what it has unpacked, for
  * which there are no registers. */
+#include "copies.cuh"
 #include "cross_entropy.cuh"
 
 namespace {
@@ -66,19 +67,6 @@ SC_DEVICE void send(float2 *to, int rank, float2 x) {
 
 /* ── accesses ─────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-SC_DEVICE void copy_start(uint4 *to, const uint4 *from) {
-#ifdef __CUDA_ARCH__
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((uint32_t)__cvta_generic_to_shared(to)), "l"(from)
-                 : "memory");
-#else
-    *to = *from;
-#endif
-}
-SC_DEVICE void copies_wait() { /* for this thread's */
-#ifdef __CUDA_ARCH__
-    asm volatile("cp.async.wait_all;" ::: "memory");
-#endif
-}
 SC_DEVICE void store_once(uint4 *to, const uint32_t *w) { /* not to be read again soon */
     uint4 x = make_uint4(w[0], w[1], w[2], w[3]);
 #ifdef __CUDA_ARCH__
@@ -125,6 +113,7 @@ template <class E> struct part {
         const uint4 *after = x + (int64_t)HELD * step;
 #pragma unroll 4
         for (int i = 0; i < copies; i++) copy_start(copied + i * blockDim.x, after + (int64_t)i * step);
+        copies_commit();
 #pragma unroll
         for (int i = 0; i < HELD; i++) held[i].load(x + (int64_t)i * step);
     }
@@ -141,7 +130,7 @@ template <class E> struct part {
         uint32_t most = held[0].w[0];
 #pragma unroll
         for (int i = 0; i < HELD; i++) raise(&most, held[i]);
-        copies_wait();
+        copies_wait<0>();
 #pragma unroll 4
         for (int i = 0; i < copies; i++) raise(&most, copy(i));
         return fmaxf(E::half(most, 0), E::half(most, 1));
