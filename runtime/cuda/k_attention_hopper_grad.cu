@@ -114,7 +114,8 @@ static __global__ void __launch_bounds__(256) finish(const __grid_constant__ bac
     constexpr int L = D + 8; /* rows apart by other than a multiple of 128 bytes */
     __shared__ __align__(16) E tile[QUERIES * L];
     const attention &a = p.a;
-    int m = blockIdx.x % p.tiles, head = blockIdx.x / p.tiles, h = head % a.heads, b = head / a.heads;
+    int block = gridDim.x - 1 - blockIdx.x; /* the last heads' sums are in the cache still */
+    int m = block % p.tiles, head = block / p.tiles, h = head % a.heads, b = head / a.heads;
     int group = threadIdx.x / 128, thread = threadIdx.x % 128, lane = thread % 32;
     int row = thread / 32 * 16 + lane / 4, column = group * (D / 2) + 2 * (lane % 4);
     int2 seen = blocks_of(p, b, m, p.block);
