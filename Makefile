@@ -143,7 +143,7 @@ libs-%:
 U := $(B)/tests/unit
 UNITS := $(B)/unit_compiler $(B)/unit_kernels $(B)/unit_runtime $(B)/unit_host
 COMPILER_TESTS := $(patsubst %,$(U)/%.o,$(filter $(notdir $(basename $(wildcard tests/unit/*.c))),\
-	test_frontend test_ir test_attention test_check test_lower test_epilogue_fusion test_qkv_fusion test_quantize test_quantize_blocks test_quantize_experts test_uses test_schedule test_pack test_placement test_device test_shard test_edit test_policy test_verify test_plan_json test_limits test_actual test_planner test_lines small_plan))
+	test_frontend test_ir test_attention test_check test_lower test_epilogue_fusion test_qkv_fusion test_quantize test_quantize_blocks test_quantize_experts test_uses test_schedule test_pack test_placement test_device test_shard test_accumulate test_edit test_policy test_verify test_plan_json test_limits test_actual test_planner test_lines small_plan))
 $(B)/unit_compiler: $(COMPILER_TESTS) $(B)/libshardc.a
 	$(LINK) -lcriterion $(LIBS) -o $@
 $(B)/unit_kernels: $(patsubst %.c,$(B)/%.o,$(wildcard tests/unit/test_kernels*.c)) $(filter $(B)/runtime/cpu/k_% $(B)/runtime/cpu/blas_memory.o,$(CPU_OBJ))

@@ -49,6 +49,17 @@ static bool add_to_product(Graph *g, Op *first, Op *then, int operand, bool alon
     return true;
 }
 
+/* The rows that tokens have are added to the table's gradient so far. */
+static bool add_to_rows(Graph *g, Op *first, Op *then, int operand, bool alone) {
+    Value *dw = first->embedding_grad.dw, *c = then->in[1 - operand];
+    if (!alone || first->embedding_grad.c || then->in[operand] != dw || c == dw) return false;
+    if (!same_layout(c, dw) || !same_layout(then->add.y, dw)) return false;
+    op_set(first, SLOT(embedding_grad, c), c);
+    first->embedding_grad.dw = then->add.y;
+    if (first->phase == FORWARD) join(first, then);
+    return true;
+}
+
 /* ── epilogues: a product's kernel does another op to its sums ───────────────────────────────────────────────────── */
 static const Epilogue epilogues[] = {
     {"gelu", OP_gelu_tanh, "a", .f = SC_GELU},
@@ -226,6 +237,7 @@ const Pattern patterns[] = {
     {"gelu's gradient of a product", OP_matmul, OP_gelu_tanh_grad, false, true, false, false, epilogue_of_product},
     {"a product that is gated", OP_matmul, OP_silu_mul, false, true, false, false, epilogue_of_product},
     {"a gate's gradient of a product", OP_matmul, OP_silu_mul_grad, false, true, false, false, epilogue_of_product},
+    {"rows and a sum", OP_embedding_grad, OP_add, false, true, false, false, add_to_rows},
     {"a product and a sum", OP_matmul, OP_add, false, true, false, false, add_to_product},
     {"rotary positions of an rms_norm", OP_rms_norm, OP_rope, false, true, false, false, rope_of_norm},
     {"gradients of layer_norm", OP_layer_norm_grad, OP_layer_norm_grad_w, false, false, true, false, norm_grads},

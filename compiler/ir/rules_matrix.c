@@ -322,13 +322,20 @@ int64_t limit_rows(const Op *op) {
     return INT_OF(op, rows);
 }
 
-/* The forward reads only the rows that are looked up; the gradient writes its whole table. */
+/* The forward reads only the rows that are looked up; the gradient writes its whole table, or adds to c, which mostly
+ * lies where the result will, the rows that tokens have. */
 Cost cost_embedding(const Op *op) {
     Cost c = rule_traffic(op, 0);
     if (op->kind == OP_embedding)
         return (Cost){.bytes = rule_touched_bytes(op->embedding.index) + 2 * rule_touched_bytes(op->embedding.y)};
-    c.flops = (double)value_numel(OPERAND_OF(op, g));
-    c.bytes += 2 * rule_touched_bytes(OPERAND_OF(op, g)); /* the rows are read and written again as they are added to */
+    const Value *rows = OPERAND_OF(op, g), *index = OPERAND_OF(op, index), *dw = RESULT_OF(op, dw);
+    double tokens = (double)value_numel(index), all = (double)dw->shape[0];
+    c.flops = (double)value_numel(rows);
+    if (OPERAND_OF(op, c))
+        c.bytes = rule_touched_bytes(index) + rule_touched_bytes(rows) +
+                  2 * rule_touched_bytes(dw) * (tokens < all ? tokens / all : 1);
+    else
+        c.bytes += 2 * rule_touched_bytes(rows); /* they are read and written again as they are added to */
     return c;
 }
 

@@ -2,8 +2,9 @@
  * Relies on: kernel.h.
  * Relied on by: generated code. Contiguous operands.
  *
- * The gradient's parts own columns and add tokens up in their order, so nothing depends on the number of parts. Results
- * that are not real are summed before they are rounded: the first token of each row looks for all later ones.
+ * The gradient's parts own columns and add tokens up in their order, so nothing depends on the number of parts. Sums
+ * begin with c, if there is one. Results that are not real are summed before they are rounded: the first token of each
+ * row looks for all later ones.
  * An index outside the table reads NaN and receives nothing. */
 #include "kernel.h"
 
@@ -36,10 +37,21 @@ static void add_chunk(real *restrict sum, const sc_tensor *g, int64_t at, int64_
     for (int64_t i = 0; i < m; i++) sum[i] += v[i];
 }
 
+/* Columns of all rows: what a row without tokens has. */
+static void begin_rows(const sc_embedding_grad_args *k, int64_t first, int64_t m) {
+    size_t bytes = (size_t)(m * sc_size(k->dw.dtype));
+    for (int64_t v = 0; v < k->dw.shape[0] && k->c.p != k->dw.p; v++) {
+        int64_t at = v * k->dw.shape[1] + first;
+        if (k->c.p)
+            memcpy(sc_at(&k->dw, at), sc_at(&k->c, at), bytes);
+        else
+            memset(sc_at(&k->dw, at), 0, bytes);
+    }
+}
+
 /* Columns c .. c+m where dw holds reals: added in place. */
 static void sum_in_place(const sc_tensor *dw, const sc_tensor *index, const sc_tensor *g, int64_t c, int64_t m) {
     int64_t rows = dw->shape[0], cols = dw->shape[1], tokens = sc_numel(index);
-    for (int64_t v = 0; v < rows; v++) memset(sc_at(dw, v * cols + c), 0, (size_t)m * sizeof(real));
     for (int64_t n = 0; n < tokens; n++) {
         int64_t v = sc_index(index, n);
         if (v >= 0 && v < rows) add_chunk((real *)dw->p + v * cols + c, g, n * cols + c, m);
@@ -55,11 +67,10 @@ static int seen_before(const sc_tensor *index, int64_t n, int64_t v) {
 static void sum_then_round(const sc_tensor *dw, const sc_tensor *index, const sc_tensor *g, int64_t c, int64_t m) {
     int64_t rows = dw->shape[0], cols = dw->shape[1], tokens = sc_numel(index);
     real sum[SC_CHUNK];
-    for (int64_t v = 0; v < rows; v++) memset(sc_at(dw, v * cols + c), 0, (size_t)(m * sc_size(dw->dtype)));
     for (int64_t n = 0; n < tokens; n++) {
         int64_t v = sc_index(index, n);
         if (v < 0 || v >= rows || seen_before(index, n, v)) continue;
-        for (int64_t i = 0; i < m; i++) sum[i] = 0;
+        sc_load(sum, dw, v * cols + c, 1, m);
         for (int64_t j = n; j < tokens; j++)
             if (sc_index(index, j) == v) add_chunk(sum, g, j * cols + c, m);
         sc_store(dw, v * cols + c, 1, m, sum);
@@ -70,6 +81,7 @@ SC_KERNEL(embedding_grad) {
     sc_range mine = sc_share(task, k->dw.shape[1], 16);
     for (int64_t c = mine.begin; c < mine.end; c += SC_CHUNK) {
         int64_t m = sc_min(SC_CHUNK, mine.end - c);
+        begin_rows(k, c, m);
         (k->dw.dtype == SC_REAL ? sum_in_place : sum_then_round)(&k->dw, &k->index, &k->g, c, m);
     }
 }

@@ -58,37 +58,53 @@ static __global__ void __launch_bounds__(128) document_blocks(const __grid_const
 
 /* ── before: delta = Σ go o - dlse, lse in powers of two, both padded; counters ──────────────────────────────────────
  */
-template <class E> static __global__ void __launch_bounds__(256) prepare(const __grid_constant__ backward_task p) {
+/* A block a tile of queries of one head, eight threads a row. The heads of a tile come one after another, because rows
+ * of all heads lie together, and the last tiles first, because they are in the cache still. */
+enum { PREPARE = 128 };
+template <class E> static __global__ void __launch_bounds__(PREPARE) prepare(const __grid_constant__ backward_task p) {
+    constexpr int APART = PREPARE / 8, ROWS = QUERIES / APART;
     const attention &a = p.a;
-    int64_t at = (int64_t)blockIdx.x * 32 + threadIdx.x / 8, rows = (int64_t)a.batch * a.heads * p.padded;
-    int64_t words = (int64_t)a.batch * a.heads * p.tiles, w = (int64_t)blockIdx.x * 256 + threadIdx.x;
+    int block = gridDim.x - 1 - blockIdx.x, h = block % a.heads, tile = block / a.heads, b = tile / p.tiles;
     int64_t parts = p.splits > 1 ? (int64_t)a.batch * (a.heads / a.group) * p.blocks * 4 : 0;
-    if (w < words) p.counters[0][w] = p.counters[1][w] = 0;
-    for (int64_t x = w; x < parts; x += (int64_t)gridDim.x * 256) p.counters[2][x] = 0;
+    int64_t w = (int64_t)blockIdx.x * PREPARE + threadIdx.x;
+    if (w < gridDim.x) p.counters[0][w] = p.counters[1][w] = 0;
+    for (int64_t x = w; x < parts; x += (int64_t)gridDim.x * PREPARE) p.counters[2][x] = 0;
     if (w == 0) *p.ticket = 0;
-    int i = (int)(at % p.padded);
-    int64_t head = min(at, rows - 1) / p.padded;
-    int h = (int)(head % a.heads), b = (int)(head / a.heads);
-    float sum = 0;
-    if (at < rows && i < a.queries) {
-        const E *x = (const E *)a.go.p + b * a.go.batch + i * a.go.row + h * a.go.head;
-        const E *y = (const E *)a.o.p + b * a.o.batch + i * a.o.row + h * a.o.head;
-        for (int d = (threadIdx.x & 7) * 8; d < a.value_size; d += 64) {
-            uint4 u = *(const uint4 *)(x + d), v = *(const uint4 *)(y + d);
+    int first = tile % p.tiles * QUERIES + threadIdx.x / 8;
+    const E *go = (const E *)a.go.p + b * a.go.batch + first * a.go.row + h * a.go.head;
+    const E *o = (const E *)a.o.p + b * a.o.batch + first * a.o.row + h * a.o.head;
+    float sum[ROWS] = {};
+    for (int d = (threadIdx.x & 7) * 8; d < a.value_size; d += 64) {
+        uint4 u[ROWS] = {}, v[ROWS] = {};
 #pragma unroll
-            for (int e = 0; e < 8; e++) sum = fmaf(sc_widen(((const E *)&u)[e]), sc_widen(((const E *)&v)[e]), sum);
+        for (int r = 0; r < ROWS; r++)
+            if (first + r * APART < a.queries) {
+                u[r] = *(const uint4 *)(go + r * APART * a.go.row + d);
+                v[r] = *(const uint4 *)(o + r * APART * a.o.row + d);
+            }
+#pragma unroll
+        for (int r = 0; r < ROWS; r++)
+#pragma unroll
+            for (int e = 0; e < 8; e++)
+                sum[r] = fmaf(sc_widen(((const E *)&u[r])[e]), sc_widen(((const E *)&v[r])[e]), sum[r]);
+    }
+#pragma unroll
+    for (int r = 0; r < ROWS; r++)
+        for (int other = 4; other; other >>= 1) sum[r] += __shfl_xor_sync(0xffffffffu, sum[r], other);
+    if (threadIdx.x & 7) return;
+    int64_t head = (int64_t)b * a.heads + h;
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        int i = first + r * APART;
+        float lse = INFINITY;
+        if (i < a.queries) {
+            int64_t from = head * a.queries + i;
+            if (a.lse[from] != -INFINITY) lse = a.lse[from] * LOG2E;
+            if (a.dlse) sum[r] -= a.dlse[from];
         }
+        p.lse[head * p.padded + i] = lse;
+        p.delta[head * p.padded + i] = sum[r];
     }
-    for (int other = 4; other; other >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, other);
-    if (at >= rows || (threadIdx.x & 7)) return;
-    float lse = INFINITY;
-    if (i < a.queries) {
-        int64_t from = head * a.queries + i;
-        if (a.lse[from] != -INFINITY) lse = a.lse[from] * LOG2E;
-        if (a.dlse) sum -= a.dlse[from];
-    }
-    p.lse[at] = lse;
-    p.delta[at] = sum;
 }
 
 /* ── after: dq, from parts in the order of the registers that made them ─────────────────────────────────────────────
@@ -98,7 +114,8 @@ static __global__ void __launch_bounds__(256) finish(const __grid_constant__ bac
     constexpr int L = D + 8; /* rows apart by other than a multiple of 128 bytes */
     __shared__ __align__(16) E tile[QUERIES * L];
     const attention &a = p.a;
-    int m = blockIdx.x % p.tiles, head = blockIdx.x / p.tiles, h = head % a.heads, b = head / a.heads;
+    int block = gridDim.x - 1 - blockIdx.x; /* the last heads' sums are in the cache still */
+    int m = block % p.tiles, head = block / p.tiles, h = head % a.heads, b = head / a.heads;
     int group = threadIdx.x / 128, thread = threadIdx.x % 128, lane = thread % 32;
     int row = thread / 32 * 16 + lane / 4, column = group * (D / 2) + 2 * (lane % 4);
     int2 seen = blocks_of(p, b, m, p.block);
@@ -354,7 +371,7 @@ template <class E, int D, int F> static void start(const sc_task *t, const backw
 
 template <class E, int F> static void start_for_size(const sc_task *t, const backward_task &p, int dtype) {
     if (p.documents) sc_launch(document_blocks, ceil_of((int64_t)p.a.batch * p.tiles, 4), 128, 0, SC_STREAM(t), p);
-    sc_launch(prepare<E>, (int64_t)p.a.batch * p.a.heads * p.padded / 32, 256, 0, SC_STREAM(t), p);
+    sc_launch(prepare<E>, (int64_t)p.a.batch * p.a.heads * p.tiles, PREPARE, 0, SC_STREAM(t), p);
     if (wide_heads(p.a)) {
         sc_attention_hopper_wide(t, p, dtype);
         sc_attention_hopper_dq(t, p, dtype);
@@ -364,8 +381,8 @@ template <class E, int F> static void start_for_size(const sc_task *t, const bac
 }
 
 bool sc_attention_hopper_grad(const sc_task *t, const attention &a, int dtype, int64_t room) {
-    sc_hopper_grad_room w = sc_hopper_grad_bytes(a.batch, a.queries, a.keys, a.heads, a.heads / a.group,
-                                                 wider_size(a), a.causal, a.left, a.documents != NULL);
+    sc_hopper_grad_room w = sc_hopper_grad_bytes(a.batch, a.queries, a.keys, a.heads, a.heads / a.group, wider_size(a),
+                                                 a.causal, a.left, a.documents != NULL);
     if (!serves(t, a, dtype) || !a.go.wide || !a.dq.wide || !a.dk.wide || !a.dv.wide || room < w.all || !w.all ||
         (uintptr_t)a.delta % 256)
         return false;

@@ -1,5 +1,5 @@
 /* cross_entropy's losses and gradients where a row of logits is read once: long rows of 16-bit logits.
- * Relies on: cross_entropy.cuh.
+ * Relies on: cross_entropy.cuh, copies.cuh.
  * Relied on by: k_cross_entropy.cu, which says what they are.
  *
  * A row is held by a cluster of 1, 2, 4 or 8 blocks. A thread has HELD accesses of 16 bytes in registers and up to
@@ -13,6 +13,7 @@
  * fewer for more. Ignored rows are not read: that the others wait for their target before they load costs them 0.5 %.
  * Largest logits are found two at a time, in one instruction, also because the compiler keeps what it has unpacked, for
  * which there are no registers. */
+#include "copies.cuh"
 #include "cross_entropy.cuh"
 
 namespace {
@@ -66,19 +67,6 @@ SC_DEVICE void send(float2 *to, int rank, float2 x) {
 
 /* ── accesses ─────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-SC_DEVICE void copy_start(uint4 *to, const uint4 *from) {
-#ifdef __CUDA_ARCH__
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((uint32_t)__cvta_generic_to_shared(to)), "l"(from)
-                 : "memory");
-#else
-    *to = *from;
-#endif
-}
-SC_DEVICE void copies_wait() { /* for this thread's */
-#ifdef __CUDA_ARCH__
-    asm volatile("cp.async.wait_all;" ::: "memory");
-#endif
-}
 SC_DEVICE void store_once(uint4 *to, const uint32_t *w) { /* not to be read again soon */
     uint4 x = make_uint4(w[0], w[1], w[2], w[3]);
 #ifdef __CUDA_ARCH__
@@ -102,6 +90,16 @@ template <class E> SC_DEVICE uint32_t larger_two(uint32_t a, uint32_t b) {
 #endif
 }
 
+/* e^(x - most) = of(x) · rest: one fma and one power an element. most · log2 e is rounded to its own ulp; `rest`, of a
+ * whole sum or row, makes up for that. */
+struct fused_powers {
+    float shift, rest;
+    SC_DEVICE explicit fused_powers(float most) : shift(most * LOG2E) {
+        rest = power_of_two(fmaf(-most, LOG2E, shift));
+    }
+    SC_DEVICE float of(float x) const { return power_of_two(fmaf(x, LOG2E, -shift)); }
+};
+
 /* ── a row ────────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 /* What a thread has of a row: accesses i·step, the first HELD in registers, `copies` more in shared memory. */
@@ -115,6 +113,7 @@ template <class E> struct part {
         const uint4 *after = x + (int64_t)HELD * step;
 #pragma unroll 4
         for (int i = 0; i < copies; i++) copy_start(copied + i * blockDim.x, after + (int64_t)i * step);
+        copies_commit();
 #pragma unroll
         for (int i = 0; i < HELD; i++) held[i].load(x + (int64_t)i * step);
     }
@@ -131,29 +130,29 @@ template <class E> struct part {
         uint32_t most = held[0].w[0];
 #pragma unroll
         for (int i = 0; i < HELD; i++) raise(&most, held[i]);
-        copies_wait();
+        copies_wait<0>();
 #pragma unroll 4
         for (int i = 0; i < copies; i++) raise(&most, copy(i));
         return fmaxf(E::half(most, 0), E::half(most, 1));
     }
-    static SC_DEVICE void add(float *sum, const powers<E> &e, const access &v) {
+    static SC_DEVICE void add(float *sum, const fused_powers &e, const access &v) {
 #pragma unroll
         for (int k = 0; k < 8; k++) *sum += e.of(v.get(k));
     }
-    static SC_DEVICE void add_others(float *sum, const powers<E> &e, const access &v, int at) {
+    static SC_DEVICE void add_others(float *sum, const fused_powers &e, const access &v, int at) {
 #pragma unroll
         for (int k = 0; k < 8; k++) *sum += k == at ? 0 : e.of(v.get(k));
     }
     /* Of all but element `at` of access `target`, as this thread counts; -1: none of its. */
     SC_DEVICE float sum(float most, int target, int at) const {
-        powers<E> e(or_zero(most));
+        fused_powers e(or_zero(most));
         float sum = 0;
 #pragma unroll
         for (int i = 0; i < HELD; i++) i *step == target ? add_others(&sum, e, held[i], at) : add(&sum, e, held[i]);
 #pragma unroll 2
         for (int i = 0; i < copies; i++)
             (HELD + i) * step == target ? add_others(&sum, e, copy(i), at) : add(&sum, e, copy(i));
-        return sum;
+        return sum * e.rest;
     }
 };
 
@@ -181,16 +180,19 @@ template <class E> SC_DEVICE float2 cluster_sums(float most, float sum) {
 }
 
 template <class E> struct gradient {
-    slopes<E> s;
+    fused_powers e;
+    float each, at_target;
     int target, at; /* the target's access, as the thread counts; its place there */
+    SC_DEVICE gradient(const slopes<E> &s, int target, int at)
+        : e(s.e.shift), each(s.each * e.rest), at_target(s.at_target), target(target), at(at) {}
 
     SC_DEVICE void store(uint4 *dx, raw<E, 8> v, int access) const {
         float out[8];
 #pragma unroll
-        for (int k = 0; k < 8; k++) out[k] = s.of(v.get(k));
+        for (int k = 0; k < 8; k++) out[k] = e.of(v.get(k)) * each;
         if (access == target) {
 #pragma unroll
-            for (int k = 0; k < 8; k++) out[k] = k == at ? s.at_target : out[k];
+            for (int k = 0; k < 8; k++) out[k] = k == at ? at_target : out[k];
         }
         v.put(out);
         store_once(dx, v.w);
@@ -203,8 +205,9 @@ template <class E> __global__ void __launch_bounds__(MOST_THREADS, 2) held_losse
     int blocks = cluster_blocks(), mine = cluster_rank() * blockDim.x + threadIdx.x, step = blocks * blockDim.x;
     int64_t row = blockIdx.x / blocks;
     int target = a.target[row];
-    uint4 *dx = (uint4 *)a.dx + row_at(a.to, row) / 8 + mine;
+    auto gradient_at = [&] { return (uint4 *)a.dx + row_at(a.to, row) / 8 + mine; };
     if (target == a.ignore) { /* the whole cluster */
+        uint4 *dx = gradient_at();
         if (mine == 0) a.losses[row] = 0;
         for (int i = mine; i < h.accesses; i += step, dx += step) *dx = make_uint4(0, 0, 0, 0);
         return;
@@ -223,7 +226,8 @@ template <class E> __global__ void __launch_bounds__(MOST_THREADS, 2) held_losse
     float2 sums = cluster_sums<E>(largest, warp_sum(p.sum(largest, own, target % 8)));
     float power = inside ? powers<E>(sums.x).of(at_target) : 0;
     if (mine == 0) a.losses[row] = row_loss(a, sums.x, at_target, power, sums.y, 0);
-    gradient<E> d = {slopes<E>(a, sums.x, power, sums.y, scale), own, target % 8};
+    uint4 *dx = gradient_at();
+    gradient<E> d(slopes<E>(a, sums.x, power, sums.y, scale), own, target % 8);
 #pragma unroll
     for (int i = 0; i < HELD; i++) d.store(dx + (int64_t)i * step, p.held[i], i * step);
     dx += (int64_t)HELD * step;

@@ -7,7 +7,8 @@
  * each token's rank among those of its row, for rows of more than LONG tokens by a block that goes through all tokens
  * in order. A warp adds up a row of up to LONG tokens, columns by columns; longer rows (frequent words, padding) are
  * cut every LONG tokens from their first one on, into partial sums that are then added in order, so that a row's bits
- * depend on its own tokens only. An index outside the table reads NaN and is left out.
+ * depend on its own tokens only. The first sum of a row begins with c, if there is one; where dw lies in its place,
+ * rows without tokens are not touched. An index outside the table reads NaN and is left out.
  *
  * coalesce does the same for the tokens of each rank, and so has the bits of gradients that every rank makes by itself.
  * A long row is a block's: its warps take pieces, its threads add the pieces up.
@@ -157,13 +158,11 @@ __global__ void __launch_bounds__(SCAN_BLOCK) order_long_rows(lookup a, sorted s
 
 /* ── sums ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-/* Columns c .. c+W of the tokens at places [begin, end), in order. The whole warp calls it. */
+/* Columns c .. c+W of the tokens at places [begin, end), in order, to sum. The whole warp calls it. */
 template <class E, int W>
 SC_DEVICE void add_tokens(float *sum, const lookup &a, const int32_t *order, const void *g, int begin, int end, int c) {
     enum { U = 4 };
     typedef typename E::type type;
-#pragma unroll
-    for (int k = 0; k < W; k++) sum[k] = 0;
     for (int first = begin; first < end; first += WARP) {
         int place = first + threadIdx.x % WARP, mine = place < end ? order[place] : 0;
         int count = end - first < WARP ? end - first : WARP;
@@ -183,32 +182,67 @@ SC_DEVICE void add_tokens(float *sum, const lookup &a, const int32_t *order, con
     }
 }
 
-/* A warp a row and WARP·W columns (blockIdx.y). */
+struct table {
+    void *dw;
+    const void *c; /* NULL, or what is added; dw: in place */
+    int dtype;
+};
+
+/* W elements from i on of a tensor that is aligned for them. */
+template <int W> SC_DEVICE void load_run(float *x, const void *p, int dtype, int64_t i) {
+    auto read = [&](auto e) {
+        typedef decltype(e) E;
+        raw<E, W> r;
+        r.load((const typename E::type *)p + i);
+#pragma unroll
+        for (int k = 0; k < W; k++) x[k] = r.get(k);
+    };
+    if (dtype == FP32)
+        read(fp32());
+    else if (dtype == BF16)
+        read(bf16());
+    else
+        read(fp16());
+}
+
+/* What the sums of row v begin with. */
+template <int W> SC_DEVICE void begin_sums(float *sum, const lookup &a, const table &t, int64_t v, int c) {
+#pragma unroll
+    for (int k = 0; k < W; k++) sum[k] = 0;
+    if (t.c && c < a.cols) load_run<W>(sum, t.c, t.dtype, v * a.cols + c);
+}
+
+/* A warp a row, in place a place of the sorted list that may be a row's first one, and WARP·W columns (blockIdx.y). */
 template <class E, int W>
-__global__ void __launch_bounds__(BLOCK) sum_rows(lookup a, sorted s, const void *g, void *dw, int dtype) {
-    int64_t v = my_row<WARP>();
+__global__ void __launch_bounds__(BLOCK) sum_rows(lookup a, sorted s, const void *g, table t) {
+    int64_t v = my_row<WARP>(), place = v;
     int c = (blockIdx.y * WARP + threadIdx.x % WARP) * W;
-    if (v >= a.rows) return;
+    bool in_place = t.c == t.dw;
+    if (v >= (in_place ? s.start[a.rows] : a.rows)) return;
+    if (in_place) v = a.index[s.order[place]];
     int begin = s.start[v], end = s.start[v + 1];
-    if (end - begin > LONG) return;
+    if (end - begin > LONG || (in_place && begin != place)) return;
     float sum[W];
+    begin_sums<W>(sum, a, t, v, c);
     add_tokens<E, W>(sum, a, s.order, g, begin, end, c);
-    if (c < a.cols) store_run<W>(dw, dtype, v * a.cols + c, sum);
+    if (c < a.cols) store_run<W>(t.dw, t.dtype, v * a.cols + c, sum);
 }
 
 /* Warps: (stretch, first), columns by blockIdx.y. */
-template <class E, int W> __global__ void __launch_bounds__(BLOCK) sum_pieces(lookup a, sorted s, const void *g) {
+template <class E, int W>
+__global__ void __launch_bounds__(BLOCK) sum_pieces(lookup a, sorted s, const void *g, table t) {
     int64_t u = my_row<WARP>();
     int c = (blockIdx.y * WARP + threadIdx.x % WARP) * W;
     piece x = piece_at(a, s, s.order, (int)(u / 2), u % 2);
     if (x.v < 0) return;
-    float sum[W];
+    float sum[W] = {};
+    if (u % 2) begin_sums<W>(sum, a, t, x.v, c);
     add_tokens<E, W>(sum, a, s.order, g, x.begin, x.end, c);
     if (c < a.cols) store_run<W>(s.partial, FP32, u * a.cols + c, sum);
 }
 
 /* The warp of a long row's first piece adds its pieces up. */
-template <int W> __global__ void __launch_bounds__(BLOCK) join_pieces(lookup a, sorted s, void *dw, int dtype) {
+template <int W> __global__ void __launch_bounds__(BLOCK) join_pieces(lookup a, sorted s, table t) {
     int64_t stretch = my_row<WARP>();
     int c = (blockIdx.y * WARP + threadIdx.x % WARP) * W;
     piece x = piece_at(a, s, s.order, (int)stretch, true);
@@ -225,7 +259,7 @@ template <int W> __global__ void __launch_bounds__(BLOCK) join_pieces(lookup a, 
 #pragma unroll
         for (int k = 0; k < W; k++) sum[k] += r.get(k);
     }
-    store_run<W>(dw, dtype, (int64_t)x.v * a.cols + c, sum);
+    store_run<W>(t.dw, t.dtype, (int64_t)x.v * a.cols + c, sum);
 }
 
 /* ── rows of all ranks ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -336,7 +370,7 @@ __global__ void __launch_bounds__(JOIN_BLOCK)
         if (mine < pieces) {
             while (number[r + 1] <= mine) r++;
             int begin = place[r] + (mine - number[r]) * LONG;
-            float part[W];
+            float part[W] = {};
             add_tokens<E, W>(part, a, s.order, g, begin, begin + LONG < place[r + 1] ? begin + LONG : place[r + 1],
                              (int)first_column + lane * W);
 #pragma unroll
@@ -384,20 +418,22 @@ SC_KERNEL(embedding) {
 SC_KERNEL(embedding_grad) {
     const sc_tensor *dw = &k->dw, *g = &k->g;
     lookup a = {(const int32_t *)k->index.p, sc_numel(&k->index), (int)dw->shape[0], (int)dw->shape[1]};
+    table to = {dw->p, k->c.p, dw->dtype};
     int64_t need = sc_cuda_embedding_grad_bytes(a.rows, a.n, a.cols);
     sorted s = sort_tokens(task, "embedding_grad", a, &k->work, need);
     /* a run of elements of g must be one of dw and of the partial sums too */
     bool runs = wide_rows(g) && aligned(dw->p, 16) && (int64_t)a.cols * size_of(dw->dtype) % 16 == 0 && a.cols % 4 == 0;
+    runs = runs && aligned(to.c, 16);
     with_runs(task, g->dtype, runs, [&](auto e, auto w) {
         typedef decltype(e) E;
         constexpr int W = w.value;
         unsigned columns = blocks_for(a.cols, WARP * W);
-        int64_t stretches = ceil_div(a.n, LONG), warps = BLOCK / WARP;
-        dim3 by_row(blocks_for(a.rows, warps), columns), by_stretch(blocks_for(stretches, warps), columns);
-        SC_LAUNCH(task, (sum_rows<E, W>), by_row, BLOCK, a, s, g->p, dw->p, dw->dtype);
+        int64_t stretches = ceil_div(a.n, LONG), warps = BLOCK / WARP, rows = to.c == to.dw ? a.n : a.rows;
+        dim3 by_row(blocks_for(rows, warps), columns), by_stretch(blocks_for(stretches, warps), columns);
+        SC_LAUNCH(task, (sum_rows<E, W>), by_row, BLOCK, a, s, g->p, to);
         if (a.n <= LONG) return; /* no row is long */
-        SC_LAUNCH(task, (sum_pieces<E, W>), dim3(blocks_for(stretches * 2, warps), columns), BLOCK, a, s, g->p);
-        SC_LAUNCH(task, join_pieces<W>, by_stretch, BLOCK, a, s, dw->p, dw->dtype);
+        SC_LAUNCH(task, (sum_pieces<E, W>), dim3(blocks_for(stretches * 2, warps), columns), BLOCK, a, s, g->p, to);
+        SC_LAUNCH(task, join_pieces<W>, by_stretch, BLOCK, a, s, to);
     });
 }
 

@@ -1,30 +1,55 @@
 /* layer_norm_grads and rms_norm_grads: dx (+ c), dw and db of k_norm.cu in one pass over g and x, and dx's sums.
- * Relies on: norm.cuh, k_norm.cu and k_reduce.cu (rows that are not held).
+ * Relies on: norm.cuh, copies.cuh, k_norm.cu and k_reduce.cu (rows that are not held).
  * Relied on by: generated code.
  *
  * x̂ = (x-mean)·rstd, h = g·w:  dx = rstd·(h - Σh/D - x̂·Σ(h·x̂)/D) + c (rms_norm: mean = 0, no middle term);
  * dw = Σ_rows g·x̂, db = Σ_rows g, ds = Σ_rows dx as it is stored.
  *
  * A block takes a run of rows, a warp or the block a row at a time, held in registers. Whoever holds a row adds to its
- * own columns' sums, which are joined at the end of the run, in order, and folded over the runs. */
+ * own columns' sums, which are joined at the end of the run, in order, and folded over the runs. Where a block has a
+ * row, the rows behind it are on their way to shared memory meanwhile: else the block would wait for memory and for its
+ * sums by turns. */
+#include "copies.cuh"
 #include "norm.cuh"
 
 namespace {
 
-/* Every thread of the group gets the sums of x and y. */
-template <int G> SC_DEVICE void group_sums(float *x, float *y) {
+/* Every thread of the group gets the sums of x and y. turn: 0 and 1 in turns, as parts of the call before may still be
+ * read. */
+template <int G> SC_DEVICE void group_sums(float *x, float *y, int turn) {
     *x = warp_sum(*x);
     *y = warp_sum(*y);
     if constexpr (G > WARP) {
-        __shared__ float part[2][G / WARP];
-        __syncthreads(); /* the parts of the call before may still be read */
-        if (threadIdx.x % WARP == 0) part[0][threadIdx.x / WARP] = *x, part[1][threadIdx.x / WARP] = *y;
+        __shared__ float2 parts[2][G / WARP];
+        float2 *part = parts[turn];
+        if (threadIdx.x % WARP == 0) part[threadIdx.x / WARP] = make_float2(*x, *y);
         __syncthreads();
-        *x = part[0][0], *y = part[1][0];
+        *x = part[0].x, *y = part[0].y;
 #pragma unroll
-        for (int k = 1; k < G / WARP; k++) *x += part[0][k], *y += part[1][k];
+        for (int k = 1; k < G / WARP; k++) *x += part[k].x, *y += part[k].y;
     }
 }
+
+/* Accesses of rows to come, a thread's own: AHEAD rows of g, x and c. */
+template <class E> struct rows_ahead {
+    enum { AHEAD = 3 };
+    uint4 (*at)[3][BLOCK];
+    SC_DEVICE rows_ahead() {
+        __shared__ uint4 ring[AHEAD][3][BLOCK];
+        at = ring;
+    }
+    SC_DEVICE void start(const norm_columns &a, int64_t row, int64_t end, int stage) {
+        typedef const typename E::type type;
+        int c = threadIdx.x * wide<E>;
+        uint4(*to)[BLOCK] = at[stage];
+        if (row < end && c < a.n.cols) {
+            copy_start(&to[0][threadIdx.x], (type *)a.n.g + row * a.n.grad.stride[0] + c);
+            copy_start(&to[1][threadIdx.x], (type *)a.n.x + row * a.n.from.stride[0] + c);
+            if (a.n.c) copy_start(&to[2][threadIdx.x], (type *)a.n.c + row * a.n.more.stride[0] + c);
+        }
+        copies_commit();
+    }
+};
 
 /* The groups' sums of the columns of access i, in the groups' order, to the run's partial sums or the result. */
 template <int G, int W> SC_DEVICE void join_groups(const norm_columns &a, int i, const float *sum, int plane) {
@@ -106,13 +131,25 @@ __global__ void __launch_bounds__(BLOCK, G == BLOCK && V <= 2 ? 4 - CENTRED
     int64_t begin = blockIdx.x * a.each, end = begin + a.each < a.n.rows ? begin + a.each : a.n.rows;
     float dw[V][W] = {}, db[V][W] = {};
     std::conditional_t<SUM, sums<V, W>, none> ds;
+    constexpr bool LOOKS_AHEAD = G == BLOCK && V == 1;
+    std::conditional_t<LOOKS_AHEAD, rows_ahead<E>, none> ahead;
+    int stage = 0, turn = 0;
+    if constexpr (LOOKS_AHEAD)
+        for (int s = 0; s < ahead.AHEAD; s++) ahead.start(a, begin + s, end, s);
     for (int64_t row = begin + threadIdx.x / G; row < end; row += GROUPS) { /* G = BLOCK: all threads the same rows */
         const type *g = (const type *)a.n.g + row * a.n.grad.stride[0],
                    *x = (const type *)a.n.x + row * a.n.from.stride[0];
         float rstd = a.n.rstd[row], shift = CENTRED ? -a.n.mean[row] * rstd : 0, sum = 0, dot = 0;
         raw<E, W> dy[V], v[V], more[V];
+        if constexpr (LOOKS_AHEAD) {
+            copies_wait<ahead.AHEAD - 1>();
+            const uint4(*from)[BLOCK] = ahead.at[stage];
+            dy[0].load(&from[0][lane]);
+            v[0].load(&from[1][lane]);
+            more[0].load(&from[2][lane]);
+        }
 #pragma unroll
-        for (int i = 0; i < V; i++) {
+        for (int i = 0; i < V && !LOOKS_AHEAD; i++) {
             int c = (lane + i * G) * W;
             if (c >= a.n.cols) continue;
             dy[i].load(g + c);
@@ -133,7 +170,12 @@ __global__ void __launch_bounds__(BLOCK, G == BLOCK && V <= 2 ? 4 - CENTRED
                 dw[i][k] = sc_fma(d, n, dw[i][k]);
             }
         }
-        group_sums<G>(&sum, &dot);
+        group_sums<G>(&sum, &dot, turn);
+        turn ^= 1;
+        if constexpr (LOOKS_AHEAD) {
+            ahead.start(a, row + ahead.AHEAD, end, stage);
+            stage = stage + 1 < ahead.AHEAD ? stage + 1 : 0;
+        }
         sum = -rstd * (sum / (float)a.n.cols);
         dot = -rstd * (dot / (float)a.n.cols);
         type *dx = (type *)a.n.y + row * a.n.to.stride[0];

@@ -353,21 +353,27 @@ static void embedding_trial(int d, int64_t tokens, int64_t rows, int64_t cols, s
         t.run();
         t.expect("y", y, want, 0);
     }
-    tensor &g = p.random(d, {tokens, cols}), &dw = p.empty(out, {rows, cols});
-    tensor &work = p.work(sc_cuda_embedding_grad_bytes(rows, tokens, cols));
-    numbers want(rows * cols);
-    std::vector<int> times(rows);
-    int most = 0;
-    for (int64_t n = 0; n < tokens; n++) {
-        int64_t v = (int64_t)index.x[n];
-        if (v < 0 || v >= rows) continue;
-        most = times[v] < most ? most : ++times[v];
-        for (int64_t i = 0; i < cols; i++) want[v * cols + i] += g.x[n * cols + i];
+    tensor &g = p.random(d, {tokens, cols}), &work = p.work(sc_cuda_embedding_grad_bytes(rows, tokens, cols));
+    for (int with = 0; with < 3; with++) { /* c: none, beside dw, in its place */
+        tensor &dw = with == 2 ? p.random(out, {rows, cols}) : p.empty(out, {rows, cols});
+        tensor *c = with == 1 ? &p.random(out, {rows, cols}) : with == 2 ? &dw : NULL;
+        numbers want(rows * cols);
+        if (c) want = c->x;
+        std::vector<int> times(rows);
+        int most = 0;
+        for (int64_t n = 0; n < tokens; n++) {
+            int64_t v = (int64_t)index.x[n];
+            if (v < 0 || v >= rows) continue;
+            most = times[v] < most ? most : ++times[v];
+            for (int64_t i = 0; i < cols; i++) want[v * cols + i] += g.x[n * cols + i];
+        }
+        sc_embedding_grad_args a = {.dw = dw.t, .index = index.t, .g = g.t, .work = work.t, .rows = rows};
+        if (c) a.c = c->t;
+        const char *how_added = with == 2 ? " in place" : with ? " and c" : "";
+        trial t("embedding_grad" + shape + " to " + dtype_text(out) + how_added, a);
+        t.run();
+        t.expect("dw", dw, want, sqrt((double)most) + 1, 1e-6);
     }
-    trial t("embedding_grad" + shape + " to " + dtype_text(out),
-            sc_embedding_grad_args{.dw = dw.t, .index = index.t, .g = g.t, .work = work.t, .rows = rows});
-    t.run();
-    t.expect("dw", dw, want, sqrt((double)most) + 1, 1e-6);
 }
 
 struct rope_case {

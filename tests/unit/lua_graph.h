@@ -1,6 +1,6 @@
 /* Graphs of models written as text, lowered, and ways to look into them.
  * Relies on: Criterion; the whole compiler up to verify.
- * Relied on by: test_frontend.c, test_shard.c, test_edit.c, test_qkv_fusion.c, test_quantize.c,
+ * Relied on by: test_frontend.c, test_accumulate.c, test_shard.c, test_edit.c, test_qkv_fusion.c, test_quantize.c,
  * test_quantize_experts.c. */
 #ifndef LUA_GRAPH_H
 #define LUA_GRAPH_H

@@ -103,6 +103,20 @@ Test(epilogue_fusion, a_sum_begins_with_the_addend) {
     cr_expect_eq(added, 1);
 }
 
+/* A head that is tied to the embedding: the rows of the tokens are added to what its product has made, also where the
+ * product stands near enough to be the one that adds. */
+Test(epilogue_fusion, rows_are_added_to_a_heads_gradient) {
+    start();
+    Value *index = input(INT32, SHAPE(6)), *w = param(SHAPE(16, 8));
+    Value *y = BUILD(b, embedding, .index = index, .w = w)->embedding.y;
+    loss(BUILD(b, matmul, .a = build_one(b, OP_tanh, y), .b = w, .trans_b = true)->matmul.y);
+    finish();
+    const Op *rows = nth(OP_embedding_grad, 0);
+    cr_expect(rows->embedding_grad.c && rows->embedding_grad.c->def->kind == OP_matmul);
+    cr_expect(!rows->embedding_grad.c->def->matmul.c && count(OP_add) == 0);
+    cr_expect(op_lends(rows, SLOT(embedding_grad, c)) && rows->embedding_grad.dw == w->param->grad);
+}
+
 Test(epilogue_fusion, a_product_that_others_read_stays) {
     start();
     Value *x = input(FP32, SHAPE(6, 8)), *y = matmul(x, param(SHAPE(8, 8)));

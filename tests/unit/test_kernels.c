@@ -506,15 +506,23 @@ Test(kernels, embedding) {
                   y = T_(d, 6, 10, cols);
         run(embedding, .y = y, .index = index, .w = w);
         for (int64_t i = 0; i < tokens * cols; i++) same(&y, i, val(&w, int_at(&index, i / cols) * cols + i % cols));
-        sc_tensor g = filled(T_(d, 6, 10, cols), 1, 0), dw = T_(out ? d : SC_REAL, rows, cols);
-        run(embedding_grad, .dw = dw, .index = index, .g = g);
-        double *s = calloc((size_t)(rows * cols), 8), *size = calloc((size_t)(rows * cols), 8);
-        for (int64_t i = 0; i < tokens * cols; i++) {
-            int64_t to = int_at(&index, i / cols) * cols + i % cols;
-            s[to] += val(&g, i), size[to] += fabs(val(&g, i));
+        sc_tensor g = filled(T_(d, 6, 10, cols), 1, 0);
+        for (int with = 0; with < 3; with++) { /* c: none, beside dw, in its place */
+            sc_tensor dw = T_(out ? d : SC_REAL, rows, cols), c = filled(T_(out ? d : SC_REAL, rows, cols), 1, 0);
+            double *s = calloc((size_t)(rows * cols), 8), *size = calloc((size_t)(rows * cols), 8);
+            for (int64_t i = 0; with && i < rows * cols; i++) s[i] = val(&c, i), size[i] = fabs(s[i]);
+            if (with == 2) dw = c;
+            if (with)
+                run(embedding_grad, .dw = dw, .index = index, .g = g, .c = c);
+            else
+                run(embedding_grad, .dw = dw, .index = index, .g = g);
+            for (int64_t i = 0; i < tokens * cols; i++) {
+                int64_t to = int_at(&index, i / cols) * cols + i % cols;
+                s[to] += val(&g, i), size[to] += fabs(val(&g, i));
+            }
+            for (int64_t i = 0; i < rows * cols; i++) near_sum(&dw, i, s[i], size[i], tokens, "embedding_grad");
+            free(s), free(size);
         }
-        for (int64_t i = 0; i < rows * cols; i++) near_sum(&dw, i, s[i], size[i], tokens, "embedding_grad");
-        free(s), free(size);
         ((int32_t *)index.p)[3] = (int32_t)rows;
         run(embedding, .y = y, .index = index, .w = w);
         cr_assert(isnan(val(&y, 3 * cols)) && !isnan(val(&y, 4 * cols)));
