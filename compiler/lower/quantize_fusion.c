@@ -1,6 +1,7 @@
-/* Quantize fusion: gelu, a gate or their gradients, of which nothing but 8 bits is read, are not stored wide. The
- * kernel that quantizes computes them from their operands, and so does the one that looks for their largest magnitude.
- * A value that no longer exists is no longer rounded. Relies on: quantize, autodiff, ir/patterns.c. Relied on by: fuse.
+/* Quantize fusion: a norm, gelu, a gate or the gradients of the last two, of which nothing but 8 bits is read, are not
+ * stored wide. The kernel that quantizes computes them from their operands, and so does the one that looks for their
+ * largest magnitude; of a norm there remain the statistics of rows, which the backward reads too. A value that no
+ * longer exists is no longer rounded. Relies on: quantize, autodiff, ir/patterns.c. Relied on by: fuse.
  */
 #include "../ir/patterns.h"
 #include "../ir/uses.h"
@@ -51,6 +52,38 @@ static void compute(Graph *g, Op *reader, const Op *op) {
     lower_note_joined(g, reader, op, false);
 }
 
+static void read_normed(Graph *g, Op *reader, const Op *norm) {
+    if (!reader) return;
+    op_set(reader, SLOT_OF(reader, x), op_operand(norm));
+    op_set(reader, SLOT_OF(reader, rstd), RESULT_OF(norm, rstd));
+    if (OPERAND_OF(norm, w)) op_set(reader, SLOT_OF(reader, w), OPERAND_OF(norm, w));
+    if (norm->kind == OP_layer_norm) {
+        op_set(reader, SLOT_OF(reader, mean), norm->layer_norm.mean);
+        if (norm->layer_norm.b) op_set(reader, SLOT_OF(reader, b), norm->layer_norm.b);
+    }
+    lower_note_joined(g, reader, norm, false);
+}
+
+/* op, a norm, only finds its statistics. */
+static void quantize_norm(Graph *g, Op *op, const Readers *r) {
+    bool centred = op->kind == OP_layer_norm;
+    read_normed(g, r->absmax, op);
+    read_normed(g, r->quantize, op);
+    op->parts = (OpParts){.norm_statistics = {.rstd = RESULT_OF(op, rstd),
+                                              .mean = centred ? op->layer_norm.mean : NULL,
+                                              .x = op_operand(op),
+                                              .centred = centred,
+                                              .eps = FLOAT_OF(op, eps)}};
+    become(op, OP_norm_statistics);
+}
+
+/* A norm's result, as it lies. */
+static bool may_be_normed(const Op *op, const Readers *r) {
+    const Op *q = r->quantize;
+    bool norm = op->kind == OP_rms_norm || op->kind == OP_layer_norm;
+    return norm && value_contiguous(op_operand(op)) && !OPERAND_OF(q, counts) && !INT_OF(q, sum);
+}
+
 /* Both gradients of a gate at once: op quantizes them. Where no history has their magnitudes, one op finds both. */
 static void quantize_gates(Graph *g, Op *op, const Readers *gate, const Readers *up) {
     const Op *a = gate->quantize, *b = up->quantize;
@@ -99,9 +132,9 @@ void lower_quantize_fusion(Graph *g, Program *p) {
     for (int i = 0; i < n; i++) {
         Op *op = p->ops.at[i];
         Readers r, up;
-        if (!stands[i] || !pattern_epilogue_of(op->kind) || !laid_out_alike(op) ||
-            !find_readers(uses, op_result(op), &r))
-            continue;
+        if (!stands[i] || !find_readers(uses, op_result(op), &r)) continue;
+        if (may_be_normed(op, &r)) quantize_norm(g, op, &r);
+        if (!pattern_epilogue_of(op->kind) || !laid_out_alike(op)) continue;
         if (op->kind != OP_silu_mul_grad) {
             compute(g, r.absmax, op);
             compute(g, r.quantize, op);

@@ -1,7 +1,7 @@
-/* quantize: a tensor, or gelu or a gate of it, over a scale in 8 bits, as it lies, turned, or both, in one pass;
- * absmax: its largest magnitude; quantize_gates, absmax_gates: of both gradients of a gate; update_amax: the history
- * that scales come from. Relies on: fp8.cuh, magnitude.cuh, sc_amax.h. Relied on by: generated code (products in 8
- * bits).
+/* quantize: a tensor, or gelu, a gate or a norm of it, over a scale in 8 bits, as it lies, turned, or both, in one
+ * pass; absmax: its largest magnitude; quantize_gates, absmax_gates: of both gradients of a gate; update_amax: the
+ * history that scales come from. Relies on: fp8.cuh, magnitude.cuh, sc_amax.h. Relied on by: generated code (products
+ * in 8 bits).
  *
  * A block takes 128 rows of 64 columns, a thread 4 rows of 8 columns: 4 bytes of each column are a word of shared
  * memory, from where columns are written in runs of 128 bytes. */
@@ -22,7 +22,7 @@ struct target {
     uint8_t *y, *turned; /* NULL: it is not wanted */
 };
 struct work {
-    const void *x[3];
+    sources from;
     target to[2];
     float most, *sums; /* sums: NULL: they are not wanted */
     int e5m2;
@@ -36,13 +36,51 @@ SC_DEVICE float amax_of(const target &t) {
     float amax = *t.amax;
     return amax == 0 && t.seen ? *(volatile float *)t.seen : amax;
 }
+/* What a thread reads. */
+template <class E, int W, class P> struct operands {
+    eight<E, W> x[P::IN + P::BY_COLUMN][DEEP]; /* by column: the first alone */
+    float by_row[DEEP][P::BY_ROW + 1];
+
+    /* Of `deep` rows from r on and `left` columns from c on. Where rows have statistics the last ones are taken again:
+     * what is not there is not 0. With W > 1 all of DEEP rows are there, or none. */
+    SC_DEVICE void load(const work &k, int64_t r, int deep, int64_t c, int left) {
+        if (P::BY_ROW > 0 && W > 1 && deep <= 0) r += deep - DEEP;
+#pragma unroll
+        for (int d = 0; d < DEEP; d++) {
+            int64_t row = r + (P::BY_ROW > 0 && W == 1 && d >= deep ? deep - 1 : d);
+#pragma unroll
+            for (int j = 0; j < P::IN; j++)
+                x[j][d].load((const typename E::type *)k.from.x[j] + row * k.cols + c,
+                             P::BY_ROW > 0 || d < deep ? left : 0);
+#pragma unroll
+            for (int j = 0; j < P::BY_ROW; j++) by_row[d][j] = k.from.row[j][row];
+        }
+#pragma unroll
+        for (int j = 0; j < P::BY_COLUMN; j++)
+#pragma unroll
+            for (int i = 0; i < RUN / W; i++) {
+                raw<E, W> *to = &x[P::IN + j][0].run[i];
+                if (i * W < left)
+                    load_column<P>(to, k.from, j, c + i * W);
+                else
+                    to->clear();
+            }
+    }
+    SC_DEVICE void get(int d, int i, float *in) const {
+#pragma unroll
+        for (int j = 0; j < P::IN + P::BY_COLUMN; j++) in[j] = x[j][j < P::IN ? d : 0].get(i);
+#pragma unroll
+        for (int j = 0; j < P::BY_ROW; j++) in[P::IN + P::BY_COLUMN + j] = by_row[d][j];
+    }
+};
+
 /* What a thread has read, in 8 bits. `mend`: what is infinite becomes NaN. */
 template <class P, bool SUMS> struct narrow {
     uint32_t bytes[P::OUT][2][DEEP]; /* of the first four columns, of the others */
     int most[P::OUT];
     float sum[SUMS ? RUN : 1];
 
-    template <class E, int W> SC_DEVICE void make(const eight<E, W> (*x)[DEEP], const float *by, bool e5m2, bool mend) {
+    template <class E, int W> SC_DEVICE void make(const operands<E, W, P> &x, const float *by, bool e5m2, bool mend) {
 #pragma unroll
         for (int o = 0; o < P::OUT; o++) most[o] = 0;
 #pragma unroll
@@ -54,9 +92,8 @@ template <class P, bool SUMS> struct narrow {
                 float out[4][P::OUT];
 #pragma unroll
                 for (int e = 0; e < 4; e++) {
-                    float in[P::IN];
-#pragma unroll
-                    for (int j = 0; j < P::IN; j++) in[j] = x[j][d].get(4 * h + e);
+                    float in[P::ALL];
+                    x.get(d, 4 * h + e, in);
                     P::of(in, out[e]);
                     if constexpr (SUMS) sum[4 * h + e] += out[e][0];
 #pragma unroll
@@ -77,9 +114,10 @@ template <class P, bool SUMS> struct narrow {
  * anything is written: 3.87 instead of 3.2 TB/s of the 4.1 that a copy has (one H200, 2026-11-29, 32768 rows of 6400).
  * As many blocks an SM as registers allow without spilling: at 3 blocks a plain tensor had 2.85 TB/s within a step. */
 template <class E, int W, class P, bool SUMS>
-__global__ void __launch_bounds__(BLOCK, P::IN == 1   ? 6
-                                         : P::IN == 2 ? 4
-                                                      : 3) quantize(const __grid_constant__ work k) {
+__global__ void __launch_bounds__(BLOCK, (P::IN == 1   ? 6
+                                          : P::IN == 2 ? 4
+                                                       : 3) -
+                                             P::BY_ROW) quantize(const __grid_constant__ work k) {
     __shared__ uint32_t tile[COLUMNS * LINE];
     __shared__ int largest[P::OUT][BLOCK / WARP];
     int64_t r0 = blockIdx.x / k.across * ROWS, c0 = blockIdx.x % k.across * COLUMNS;
@@ -87,19 +125,10 @@ __global__ void __launch_bounds__(BLOCK, P::IN == 1   ? 6
     bool counted = P::OUT == 1 && k.counts; /* of a gate's gradients none are */
     int64_t c = c0 + run, rows = counted ? sc_rows_taken(k.counts, k.groups, k.rows, threadIdx.x % WARP) : k.rows;
     int left = k.cols - c < RUN ? (int)(k.cols - c) : RUN, deep = rows - r0 < ROWS ? (int)(rows - r0) : ROWS;
-    eight<E, W> x[P::IN][DEEP];
+    operands<E, W, P> x;
     float by[P::OUT];
     narrow<P, SUMS> n;
-    auto load = [&] {
-#pragma unroll
-        for (int j = 0; j < P::IN; j++)
-#pragma unroll
-            for (int d = 0; d < DEEP; d++) {
-                int64_t r = r0 + word * DEEP + d;
-                x[j][d].load((const typename E::type *)k.x[j] + r * k.cols + c, word * DEEP + d < deep ? left : 0);
-            }
-    };
-    load();
+    x.load(k, r0 + word * DEEP, deep - word * DEEP, c, left);
 #pragma unroll
     for (int o = 0; o < P::OUT; o++) {
         float amax = amax_of(k.to[o]);
@@ -108,7 +137,7 @@ __global__ void __launch_bounds__(BLOCK, P::IN == 1   ? 6
     }
     n.make(x, by, k.e5m2, false);
     if (k.to[0].seen && (n.most[0] >= INFINITE || n.most[P::OUT - 1] >= INFINITE)) {
-        load(); /* registers hold it no longer */
+        x.load(k, r0 + word * DEEP, deep - word * DEEP, c, left); /* registers hold it no longer */
         n.make(x, by, k.e5m2, true);
     }
 #pragma unroll
@@ -185,7 +214,9 @@ template <class P> void start(const sc_task *task, const sc_tensor *x, int to, w
     magnitudes m = {};
     m.n = w.rows * w.cols;
     m.counts = w.counts, m.groups = w.groups, m.cols = w.cols;
-    for (int j = 0; j < P::IN; j++) runs = runs && aligned(w.x[j], 16), m.x[j] = w.x[j];
+    m.from = w.from;
+    for (int j = 0; j < P::IN; j++) runs = runs && aligned(w.from.x[j], 16);
+    for (int j = 0; j < P::BY_COLUMN; j++) runs = runs && aligned(w.from.column[j], 16);
     for (int o = 0; o < P::OUT; o++) {
         runs = runs && aligned(w.to[o].y, 8) && aligned(w.to[o].turned, 4);
         m.known[o] = w.to[o].amax, m.to[o] = w.to[o].seen;
@@ -194,7 +225,7 @@ template <class P> void start(const sc_task *task, const sc_tensor *x, int to, w
     with_runs(task, x->dtype, runs, [&](auto e, auto width) {
         int64_t blocks = w.across * ceil_div(w.rows, ROWS);
         with_flag(w.sums, [&](auto sums) {
-            constexpr bool SUMS = sums.value && P::OUT == 1;
+            constexpr bool SUMS = sums.value && P::OUT == 1 && P::BY_ROW == 0;
             sc_launch(quantize<decltype(e), width.value, P, SUMS>, blocks, BLOCK, 0, SC_STREAM(task), w);
         });
     });
@@ -206,13 +237,20 @@ template <class P> void find_all(const sc_task *task, const sc_tensor *x, magnit
     find_magnitudes<P>(task, x->dtype, m);
 }
 
-/* f(plain{}) and so on, by an sc_epilogue. */
-template <class F> void with_values(int64_t epilogue, F f) {
-    if (epilogue == SC_GATED)
+/* Of absmax and quantize: what they read, and f(plain{}) and so on. */
+template <class K> sources sources_of(const K *k) {
+    return {{k->x.p, k->gate.p}, {k->w.p, k->b.p}, {(const float *)k->rstd.p, (const float *)k->mean.p}};
+}
+template <class K, class F> void with_values(const K *k, F f) {
+    if (k->mean.p)
+        f(layer_normed{});
+    else if (k->rstd.p)
+        f(rms_normed{});
+    else if (k->f == SC_GATED)
         f(gated{});
-    else if (epilogue == SC_GELU)
+    else if (k->f == SC_GELU)
         f(gelu{});
-    else if (epilogue)
+    else if (k->f)
         f(gelu_grad{});
     else
         f(plain{});
@@ -231,27 +269,28 @@ __global__ void __launch_bounds__(BLOCK)
 } // namespace
 
 SC_KERNEL(absmax) {
-    magnitudes m = {{k->x.p, k->gate.p}, {}, {(float *)k->y.p}, 0};
+    magnitudes m = {sources_of(k), {}, {(float *)k->y.p}, 0};
     m.counts = (const int32_t *)k->counts.p, m.groups = m.counts ? sc_numel(&k->counts) : 0;
-    with_values(k->f, [&](auto p) { find_all<decltype(p)>(task, &k->x, m); });
+    with_values(k, [&](auto p) { find_all<decltype(p)>(task, &k->x, m); });
 }
 
 SC_KERNEL(absmax_gates) {
-    find_all<gate_grads>(task, &k->g, {{k->g.p, k->gate.p, k->up.p}, {}, {(float *)k->dgate.p, (float *)k->dup.p}, 0});
+    find_all<gate_grads>(task, &k->g,
+                         {{{k->g.p, k->gate.p, k->up.p}, {}, {}}, {}, {(float *)k->dgate.p, (float *)k->dup.p}, 0});
 }
 
 SC_KERNEL(quantize) {
     work w = {};
-    w.x[0] = k->x.p, w.x[1] = k->gate.p;
+    w.from = sources_of(k);
     w.to[0] = target_of(&k->amax, &k->seen, &k->scale, &k->y, &k->turned, k->turn);
     w.sums = (float *)k->sums.p;
     w.counts = (const int32_t *)k->counts.p, w.groups = w.counts ? sc_numel(&k->counts) : 0;
-    with_values(k->f, [&](auto p) { start<decltype(p)>(task, &k->x, k->y.dtype, w); });
+    with_values(k, [&](auto p) { start<decltype(p)>(task, &k->x, k->y.dtype, w); });
 }
 
 SC_KERNEL(quantize_gates) {
     work w = {};
-    w.x[0] = k->g.p, w.x[1] = k->gate.p, w.x[2] = k->up.p;
+    w.from = {{k->g.p, k->gate.p, k->up.p}, {}, {}};
     w.to[0] = target_of(&k->dgate_amax, &k->dgate_seen, &k->dgate_scale, &k->dgate, &k->dgate_turned, false);
     w.to[1] = target_of(&k->dup_amax, &k->dup_seen, &k->dup_scale, &k->dup, &k->dup_turned, false);
     start<gate_grads>(task, &k->g, k->dgate.dtype, w);
