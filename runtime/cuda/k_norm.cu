@@ -41,6 +41,9 @@ template <class E, int G, int V, bool CENTRED> __global__ void __launch_bounds__
     int64_t row = my_row<G>();
     int lane = threadIdx.x % G;
     if (row >= a.rows) return; /* whole warps; with G = BLOCK never */
+    /* From the end on where rows are read alone: the kernel before has written that last, so it is still in the cache;
+     * and the beginning is what quantize reads first. */
+    if (!a.y) row = a.rows - 1 - row;
     const typename E::type *x = (const typename E::type *)a.x + row_at(a.from, row);
     raw<E, W> v[V];
     float sum = 0, mean = 0;
