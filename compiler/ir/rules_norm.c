@@ -35,6 +35,14 @@ void infer_norm(Graph *g, Op *op) {
     rule_out(g, op, &RESULT_OF(op, rstd), rule_stat_dtype(x->dtype), 1, &rows);
 }
 
+void infer_norm_statistics(Graph *g, Op *op) {
+    const Value *x = op->norm_statistics.x;
+    int64_t rows = rule_rows(x);
+    Dtype d = rule_stat_dtype(x->dtype);
+    rule_out(g, op, &op->norm_statistics.rstd, d, 1, &rows);
+    if (op->norm_statistics.centred) rule_out(g, op, &op->norm_statistics.mean, d, 1, &rows);
+}
+
 void grad_layer_norm(Builder *b, Op *op, OpParts *d) {
     Value *dy = d->layer_norm.y, *x = op->layer_norm.x, *mean = op->layer_norm.mean, *rstd = op->layer_norm.rstd;
     Value *w = op->layer_norm.w, *bias = op->layer_norm.b;

@@ -1,5 +1,5 @@
-/* layer_norm and rms_norm over the last dimension (D), with their gradients.
- * Relies on: kernel.h, k_reduce.c.
+/* layer_norm and rms_norm over the last dimension (D), with their gradients; norm_statistics: without their results.
+ * Relies on: normed.h, k_reduce.c.
  * Relied on by: generated code.
  *
  * layer_norm: mean = Σx/D, rstd = 1/√(Σ(x-mean)²/D + eps), x̂ = (x-mean)·rstd, y = x̂·w + b.
@@ -7,31 +7,26 @@
  * Gradients, h = g·w:  layer_norm: dx = rstd·(h - Σh/D - x̂·Σ(h·x̂)/D);  rms_norm: the same without the middle term.
  * Weights: dw = Σ_rows g·x̂, db = Σ_rows g: every part sums its own columns over all rows, in blocks of 64. The kernels
  * of both (.._grads) add c to dx before it is rounded; once dx is whole, their finish sums its columns as sum does. */
-#include "kernel.h"
+#include "normed.h"
 
 /* w[0..n) as reals; NULL stands for ones. */
 static const real *weight(const sc_tensor *w, int64_t at, int64_t n, real *buffer) {
     return w ? sc_in(w, at, n, buffer) : NULL;
 }
 
+typedef struct {
+    real mean, rstd; /* mean: 0 of rms_norm */
+} statistics;
+
 static void normalise(const sc_tensor *y, const sc_tensor *x, const sc_tensor *w, const sc_tensor *b, int64_t row,
-                      real mean, real rstd) {
+                      statistics of) {
     int64_t cols = sc_cols(x), from = sc_row(x, row), to = sc_row(y, row);
     real bx[SC_CHUNK], bw[SC_CHUNK], bb[SC_CHUNK], by[SC_CHUNK];
     for (int64_t c = 0; c < cols; c += SC_CHUNK) {
         int64_t n = sc_min(SC_CHUNK, cols - c);
         const real *v = sc_in(x, from + c, n, bx), *scale = weight(w, c, n, bw), *bias = weight(b, c, n, bb);
         real *out = sc_out(y, to + c, by);
-        if (scale && bias) {
-            SC_ELEMENTWISE
-            for (int64_t i = 0; i < n; i++) out[i] = (v[i] - mean) * rstd * scale[i] + bias[i];
-        } else if (scale) {
-            SC_ELEMENTWISE
-            for (int64_t i = 0; i < n; i++) out[i] = (v[i] - mean) * rstd * scale[i];
-        } else {
-            SC_ELEMENTWISE
-            for (int64_t i = 0; i < n; i++) out[i] = (v[i] - mean) * rstd + (bias ? bias[i] : 0);
-        }
+        sc_normalise(out, v, n, of.mean, of.rstd, scale, bias);
         sc_put(y, to + c, n, out);
     }
 }
@@ -57,24 +52,32 @@ static double row_deviation(const sc_tensor *x, int64_t row, real mean) {
     return s;
 }
 
-SC_KERNEL(layer_norm) {
-    const sc_tensor *x = &k->x;
+/* mean: NULL: of rms_norm. */
+static statistics find_statistics(const sc_tensor *x, const sc_tensor *mean, const sc_tensor *rstd, double eps,
+                                  int64_t row) {
     double cols = (double)sc_cols(x);
-    sc_range mine = sc_share(task, sc_rows(x), 1);
-    for (int64_t row = mine.begin; row < mine.end; row++) {
-        real mean = (real)(row_sum(x, row) / cols);
-        real rstd = (real)(1 / sqrt(row_deviation(x, row, mean) / cols + k->eps));
-        sc_set(&k->mean, row, mean);
-        sc_set(&k->rstd, row, rstd);
-        normalise(&k->y, x, sc_given(&k->w), sc_given(&k->b), row, mean, rstd);
-    }
+    real m = mean ? (real)(row_sum(x, row) / cols) : 0, r = (real)(1 / sqrt(row_deviation(x, row, m) / cols + eps));
+    if (mean) sc_set(mean, row, m);
+    sc_set(rstd, row, r);
+    return (statistics){m, r};
+}
+
+SC_KERNEL(norm_statistics) {
+    sc_range mine = sc_share(task, sc_rows(&k->x), 1);
+    for (int64_t row = mine.begin; row < mine.end; row++)
+        find_statistics(&k->x, sc_given(&k->mean), &k->rstd, k->eps, row);
+}
+
+SC_KERNEL(layer_norm) {
+    sc_range mine = sc_share(task, sc_rows(&k->x), 1);
+    for (int64_t row = mine.begin; row < mine.end; row++)
+        normalise(&k->y, &k->x, sc_given(&k->w), sc_given(&k->b), row,
+                  find_statistics(&k->x, &k->mean, &k->rstd, k->eps, row));
 }
 
 void sc_rms_norm_row(const sc_tensor *y, const sc_tensor *rstd, const sc_tensor *x, const sc_tensor *w, double eps,
                      int64_t row) {
-    real r = (real)(1 / sqrt(row_deviation(x, row, 0) / (double)sc_cols(x) + eps));
-    sc_set(rstd, row, r);
-    normalise(y, x, w, NULL, row, 0, r);
+    normalise(y, x, w, NULL, row, find_statistics(x, NULL, rstd, eps, row));
 }
 
 SC_KERNEL(rms_norm) {

@@ -13,8 +13,10 @@ SC_KERNEL(amax) {
         begin = begin > 0 ? begin : 0;
         end = end < slice ? end : slice;
         if (begin >= end) continue;
-        find_magnitudes<plain>(
-            task, k->shard.dtype,
-            {{(const char *)k->shard.p + begin * size_of(k->shard.dtype)}, {}, {(float *)k->y.p + i}, end - begin});
+        find_magnitudes<plain>(task, k->shard.dtype,
+                               {{{(const char *)k->shard.p + begin * size_of(k->shard.dtype)}, {}, {}},
+                                {},
+                                {(float *)k->y.p + i},
+                                end - begin});
     }
 }

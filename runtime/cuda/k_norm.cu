@@ -1,4 +1,4 @@
-/* layer_norm and rms_norm over the last dimension (D), with their gradients.
+/* layer_norm and rms_norm over the last dimension (D), with their gradients; norm_statistics: without their results.
  * Relies on: norm.cuh, partials.cuh.
  * Relied on by: generated code; k_norm_grads.cu.
  *
@@ -41,6 +41,9 @@ template <class E, int G, int V, bool CENTRED> __global__ void __launch_bounds__
     int64_t row = my_row<G>();
     int lane = threadIdx.x % G;
     if (row >= a.rows) return; /* whole warps; with G = BLOCK never */
+    /* From the end on where rows are read alone: the kernel before has written that last, so it is still in the cache;
+     * and the beginning is what quantize reads first. */
+    if (!a.y) row = a.rows - 1 - row;
     const typename E::type *x = (const typename E::type *)a.x + row_at(a.from, row);
     raw<E, W> v[V];
     float sum = 0, mean = 0;
@@ -73,6 +76,7 @@ template <class E, int G, int V, bool CENTRED> __global__ void __launch_bounds__
         if (CENTRED) a.mean[row] = mean;
         a.rstd[row] = rstd;
     }
+    if (!a.y) return;
     typename E::type *y = (typename E::type *)a.y + row_at(a.to, row);
 #pragma unroll
     for (int i = 0; i < V; i++) {
@@ -84,7 +88,6 @@ template <class E, int G, int V, bool CENTRED> __global__ void __launch_bounds__
 template <class E, bool CENTRED> __global__ void __launch_bounds__(BLOCK) norm_read_again(normed a) {
     int64_t row = blockIdx.x;
     const typename E::type *x = (const typename E::type *)a.x + row_at(a.from, row);
-    typename E::type *y = (typename E::type *)a.y + row_at(a.to, row);
     float sum = 0, mean = 0;
     if (CENTRED) {
         for (int c = threadIdx.x; c < a.cols; c += BLOCK) sum += E::get(x[c]);
@@ -100,6 +103,8 @@ template <class E, bool CENTRED> __global__ void __launch_bounds__(BLOCK) norm_r
         if (CENTRED) a.mean[row] = mean;
         a.rstd[row] = rstd;
     }
+    if (!a.y) return;
+    typename E::type *y = (typename E::type *)a.y + row_at(a.to, row);
     for (int c = threadIdx.x; c < a.cols; c += BLOCK) {
         raw<E, 1> v;
         v.load(x + c);
@@ -107,20 +112,25 @@ template <class E, bool CENTRED> __global__ void __launch_bounds__(BLOCK) norm_r
     }
 }
 
-/* k: the args of layer_norm or rms_norm. */
-template <bool CENTRED, class K> void forward(const sc_task *t, const K *k) {
-    normed a = {.to = row_space_of(&k->y),
-                .from = row_space_of(&k->x),
-                .y = k->y.p,
-                .x = k->x.p,
-                .w = k->w.p,
-                .rstd = (float *)k->rstd.p,
-                .rows = rows_of(&k->x),
-                .cols = (int)cols_of(&k->x),
-                .eps = (float)k->eps};
-    if constexpr (CENTRED) a.b = k->b.p, a.mean = (float *)k->mean.p;
-    bool wide_enough = wide_rows(&k->y) && wide_rows(&k->x) && aligned(a.w, 16) && aligned(a.b, 16);
-    launch_rows(t, k->x.dtype, wide_enough, a, [](auto e, auto g, auto v) {
+struct norm_forward { /* tensors that are not there have no address */
+    sc_tensor y = {}, mean = {}, rstd = {}, x = {}, w = {}, b = {};
+    double eps = 0;
+};
+
+template <bool CENTRED> void forward(const sc_task *t, const norm_forward &k) {
+    normed a = {.to = row_space_of(&k.y),
+                .from = row_space_of(&k.x),
+                .y = k.y.p,
+                .x = k.x.p,
+                .w = k.w.p,
+                .b = k.b.p,
+                .mean = (float *)k.mean.p,
+                .rstd = (float *)k.rstd.p,
+                .rows = rows_of(&k.x),
+                .cols = (int)cols_of(&k.x),
+                .eps = (float)k.eps};
+    bool wide_enough = (!a.y || wide_rows(&k.y)) && wide_rows(&k.x) && aligned(a.w, 16) && aligned(a.b, 16);
+    launch_rows(t, k.x.dtype, wide_enough, a, [](auto e, auto g, auto v) {
         if constexpr (v.value == 0)
             return norm_read_again<decltype(e), CENTRED>;
         else
@@ -287,10 +297,13 @@ template <bool CENTRED> void weights(const sc_task *t, const norm_gradient &k) {
 } // namespace
 
 SC_KERNEL(layer_norm) {
-    forward<true>(task, k);
+    forward<true>(task, {.y = k->y, .mean = k->mean, .rstd = k->rstd, .x = k->x, .w = k->w, .b = k->b, .eps = k->eps});
 }
 SC_KERNEL(rms_norm) {
-    forward<false>(task, k);
+    forward<false>(task, {.y = k->y, .rstd = k->rstd, .x = k->x, .w = k->w, .eps = k->eps});
+}
+SC_KERNEL(norm_statistics) {
+    (k->centred ? forward<true> : forward<false>)(task, {.mean = k->mean, .rstd = k->rstd, .x = k->x, .eps = k->eps});
 }
 
 void sc_cuda_norm_grad(const sc_task *t, bool centred, const norm_gradient &k) {
@@ -307,8 +320,8 @@ void sc_cuda_norm_weights(const sc_task *t, bool centred, const norm_gradient &k
     centred ? weights<true>(t, k) : weights<false>(t, k);
 }
 SC_KERNEL(layer_norm_grad_w) {
-    weights<true>(
-        task, {.dw = k->dw, .db = k->db, .g = k->g, .x = k->x, .mean = k->mean, .rstd = k->rstd, .work = k->work});
+    weights<true>(task,
+                  {.dw = k->dw, .db = k->db, .g = k->g, .x = k->x, .mean = k->mean, .rstd = k->rstd, .work = k->work});
 }
 SC_KERNEL(rms_norm_grad_w) {
     weights<false>(task, {.dw = k->dw, .g = k->g, .x = k->x, .rstd = k->rstd, .work = k->work});

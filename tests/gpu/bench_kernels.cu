@@ -128,6 +128,7 @@ static void norms_of(const sizes &s, int64_t n) {
                     .dx = x, .dw = dw, .g = x, .x = x, .rstd = row, .w = w, .c = x, .work = work_of(alone * s.dim * 4)},
                 4 * bytes);
     time_kernel(label(s, "rms_norm"), sc_rms_norm_args{.y = x, .rstd = row, .x = x, .w = w, .eps = 1e-5}, 2 * bytes);
+    time_kernel(label(s, "norm_statistics"), sc_norm_statistics_args{.rstd = row, .x = x, .eps = 1e-5}, bytes);
     time_kernel(label(s, "rms_norm_grad"), sc_rms_norm_grad_args{.dx = x, .g = x, .x = x, .rstd = row, .w = w},
                 3 * bytes);
     time_kernel(label(s, "rms_norm_grad_w"),
@@ -258,6 +259,37 @@ static void blocks_of(const sizes &s, int64_t n) {
                 3 * w);
 }
 
+/* What linears read, as it lies and turned, with magnitudes of steps before. */
+static void narrow_of(const sizes &s, int64_t n) {
+    sc_tensor one = described(FP32, {1}), row = described(FP32, {n}), w = described(BF16, {s.dim});
+    sc_quantize_args k = {.y = described(FP8_E4M3, {n, s.dim}),
+                          .scale = one,
+                          .turned = described(FP8_E4M3, {s.dim, n}),
+                          .x = described(BF16, {n, s.dim}),
+                          .amax = one,
+                          .seen = one,
+                          .both = 1};
+    double bytes = 4 * (double)(n * s.dim);
+    time_kernel(label(s, "quantize, both"), k, bytes);
+    k.rstd = row, k.w = w;
+    time_kernel(label(s, "quantize, both, rms_norm"), k, bytes);
+    k.mean = row, k.b = w;
+    time_kernel(label(s, "quantize, both, layer_norm"), k, bytes);
+    int64_t all = (s.heads + 2 * s.kv) * s.head;
+    time_kernel(label(s, "quantize_rope, both"),
+                sc_quantize_rope_args{.y = described(FP8_E5M2, {n, all}),
+                                      .scale = one,
+                                      .turned = described(FP8_E5M2, {all, n}),
+                                      .x = described(BF16, {s.batch, s.seq, s.heads + 2 * s.kv, s.head}),
+                                      .amax = one,
+                                      .seen = one,
+                                      .inverse = 1,
+                                      .heads = s.heads + s.kv,
+                                      .both = 1,
+                                      .theta = 500000},
+                4 * (double)(n * all));
+}
+
 static void others_of(const sizes &s, int64_t n) {
     double bytes = (double)(n * s.dim) * 2, f = (double)(n * s.ffn) * 2, q = (double)(n * s.heads * s.head) * 2;
     double k = (double)(n * s.kv * s.head) * 2;
@@ -367,6 +399,7 @@ int main(int argc, char **argv) {
     for (const sizes &s : models) {
         norms_of(s, s.batch * s.seq);
         tokens_of(s, s.batch * s.seq);
+        narrow_of(s, s.batch * s.seq);
         blocks_of(s, s.batch * s.seq);
         others_of(s, s.batch * s.seq);
     }

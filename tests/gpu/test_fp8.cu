@@ -1,7 +1,7 @@
 /* The kernels that find largest magnitudes and quantize to fp8, by tensors, with a history and by blocks, and products
  * of groups in fp8, against the same sums and roundings on the host.
- * Relies on: trial.h, runtime/cuda/k_amax.cu, k_quantize.cu, k_quantize_blocks.cu, k_quantize_shard.cu, k_copy.cu,
- * k_grouped.cu, k_grouped_hopper_fp8.cu. Relied on by: make gpu-test. Arguments as test_kernels.cu's. */
+ * Relies on: trial.h, runtime/cuda/k_amax.cu, k_norm.cu, k_quantize.cu, k_quantize_blocks.cu, k_quantize_shard.cu,
+ * k_copy.cu, k_grouped.cu, k_grouped_hopper_fp8.cu. Relied on by: make gpu-test. Arguments as test_kernels.cu's. */
 #include "trial.h"
 
 /* ── magnitudes ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -85,12 +85,14 @@ static void quantize_trial(int from, int to, const extents &shape, bool turn, bo
 }
 
 /* ── with a history ── */
-struct source { /* what is quantized: x, gate and up, of which f may make two */
-    tensor &x, &gate, &up;
+enum { GATES = -1, RMS = -2, RMS_PLAIN = -3, LAYER = -4, LAYER_PLAIN = -5 }; /* plain: without weights */
+struct source { /* what is quantized: x, gate and up, of which f, an sc_epilogue or one of these, may make two */
+    tensor &x, &gate, &up, &rstd, &mean, &w, &b;
     int64_t f;
-    bool grads;
+    bool grads = f == GATES, normed = f < GATES, centred = f <= LAYER, weighed = f == RMS || f == LAYER;
+    int64_t epilogue() const { return f < 0 ? 0 : f; }
     int results() const { return grads ? 2 : 1; }
-    bool reads_gate() const { return f == SC_GATED || SC_HAS(f, SC_GRADIENT); }
+    bool reads_gate() const { return f == SC_GATED || (f > 0 && SC_HAS(f, SC_GRADIENT)); }
     float size(size_t i) const {
         return (float)fabs(grads ? x.x[i] * fmax(fabs(gate.x[i]), fabs(up.x[i])) : reads_gate() ? x.x[i] : 0);
     }
@@ -98,6 +100,8 @@ struct source { /* what is quantized: x, gate and up, of which f may make two */
         float a = (float)x.x[i], b = (float)gate.x[i], y[2] = {a, 0};
         if (grads)
             sc_silu_mul_grad(a, b, (float)up.x[i], &y[0], &y[1]);
+        else if (normed)
+            y[0] = norm(i, a);
         else if (f == SC_GATED)
             y[0] = sc_silu_mul(b, a);
         else if (f == SC_GELU)
@@ -105,6 +109,12 @@ struct source { /* what is quantized: x, gate and up, of which f may make two */
         else if (f)
             y[0] = sc_gelu_tanh_grad(a, b);
         return y[result];
+    }
+    float norm(size_t i, float v) const {
+        size_t row = i / w.x.size(), column = i % w.x.size();
+        v = (centred ? v - (float)mean.x[row] : v) * (float)rstd.x[row];
+        if (weighed) v = v * (float)w.x[column];
+        return weighed && centred ? v + (float)this->b.x[column] : v;
     }
 };
 
@@ -116,8 +126,14 @@ static void find_trial(const std::string &name, const source &s) {
         t = new trial("absmax_gates " + name,
                       sc_absmax_gates_args{.dgate = a.t, .dup = b.t, .g = s.x.t, .gate = s.gate.t, .up = s.up.t});
     else
-        t = new trial("absmax " + name,
-                      sc_absmax_args{.y = a.t, .x = s.x.t, .gate = given(s.reads_gate(), s.gate), .f = s.f});
+        t = new trial("absmax " + name, sc_absmax_args{.y = a.t,
+                                                       .x = s.x.t,
+                                                       .gate = given(s.reads_gate(), s.gate),
+                                                       .rstd = given(s.normed, s.rstd),
+                                                       .mean = given(s.centred, s.mean),
+                                                       .w = given(s.weighed, s.w),
+                                                       .b = given(s.weighed && s.centred, s.b),
+                                                       .f = s.epilogue()});
     t->run();
     for (int o = 0; o < s.results(); o++) {
         double most = 0;
@@ -130,12 +146,15 @@ static void find_trial(const std::string &name, const source &s) {
 /* known: the magnitude of steps before; 0: none, so what is seen counts, of which there is `before` from other
  * microbatches. One element is infinite where `infinite`. A value beside the middle of two numbers may be rounded to
  * either, by the last bit of f; so most elements have to be the wanted ones, and each near it. */
-static void delayed_trial(int from, int to, int64_t f, bool grads, int64_t rows, int64_t cols, float known,
-                          float before, bool both, bool infinite) {
+static void delayed_trial(int from, int to, int64_t f, int64_t rows, int64_t cols, float known, float before, bool both,
+                          bool infinite) {
     pool p;
     const extents shape = {rows, cols}, turned = {cols, rows};
-    source s = {p.random(from, shape, {}, 0, 3), p.random(from, shape, {}, 0, 2), p.random(from, shape, {}, 0, 2), f,
-                grads};
+    source s = {p.random(from, shape, {}, 0, 3),  p.random(from, shape, {}, 0, 2),
+                p.random(from, shape, {}, 0, 2),  p.random(FP32, {rows}),
+                p.random(FP32, {rows}),           p.random(from, {cols}),
+                p.random(from, {cols}, {}, 0, 9), f};
+    bool grads = s.grads, sum = both && !s.normed;
     if (infinite) fill(s.x, [&, i = 0]() mutable { return i++ == 5 ? (double)INFINITY : normal(); });
     tensor *amax[2], *seen[2], *scale[2], *y[2], *other[2];
     tensor &sums = p.empty(FP32, {(rows + SC_SUMMED_ROWS - 1) / SC_SUMMED_ROWS, cols});
@@ -145,9 +164,9 @@ static void delayed_trial(int from, int to, int64_t f, bool grads, int64_t rows,
         fill(*amax[o], [&] { return known; });
         fill(*seen[o], [&] { return before; });
     }
-    std::string name = text_of("%s to %s, %s%lld of %lld rows of %lld, known %g, before %g%s%s", dtype_text(from),
-                               dtype_text(to), grads ? "gates' gradients " : "f ", (long long)f, (long long)rows,
-                               (long long)cols, known, before, both ? " both" : "", infinite ? " infinite" : "");
+    std::string name = text_of("%s to %s, f %lld of %lld rows of %lld, known %g, before %g%s%s", dtype_text(from),
+                               dtype_text(to), (long long)f, (long long)rows, (long long)cols, known, before,
+                               both ? " both" : "", infinite ? " infinite" : "");
     trial *t;
     if (grads)
         t = new trial("quantize_gates " + name, sc_quantize_gates_args{.dgate = y[0]->t,
@@ -168,23 +187,27 @@ static void delayed_trial(int from, int to, int64_t f, bool grads, int64_t rows,
         t = new trial("quantize " + name, sc_quantize_args{.y = y[0]->t,
                                                            .scale = scale[0]->t,
                                                            .turned = given(both, *other[0]),
-                                                           .sums = given(both, sums),
+                                                           .sums = given(sum, sums),
                                                            .x = s.x.t,
                                                            .gate = given(s.reads_gate(), s.gate),
                                                            .amax = amax[0]->t,
                                                            .seen = seen[0]->t,
+                                                           .rstd = given(s.normed, s.rstd),
+                                                           .mean = given(s.centred, s.mean),
+                                                           .w = given(s.weighed, s.w),
+                                                           .b = given(s.weighed && s.centred, s.b),
                                                            .both = both,
-                                                           .sum = both,
-                                                           .f = f});
+                                                           .sum = sum,
+                                                           .f = s.epilogue()});
     t->run();
     find_trial(name, s);
     for (int o = 0; o < s.results(); o++) {
         float most = before, top = to == FP8_E4M3 ? 448.0f : 57344.0f;
-        numbers sum(count(sums)), want, across, got;
+        numbers total(count(sums));
         for (int64_t i = 0; i < rows * cols; i++) {
             float v = s.at(i, o);
             most = most >= fabsf(v) || std::isnan(most) ? most : fabsf(v);
-            sum[i / cols / SC_SUMMED_ROWS * cols + i % cols] += v;
+            total[i / cols / SC_SUMMED_ROWS * cols + i % cols] += v;
         }
         float magnitude = known ? known : most, by = magnitude == 0 ? 1 : top / magnitude;
         t->expect("seen", *seen[o], {most}, 0);
@@ -204,9 +227,86 @@ static void delayed_trial(int from, int to, int64_t f, bool grads, int64_t rows,
         if (wrong) t->complain("elements are not near the wanted ones");
         if (unlike) t->complain("the transpose differs");
         if (off > rows * cols / 100) t->complain("more than 1 % of the elements are not the wanted ones");
-        if (!grads && both && !infinite) t->expect("sums", sums, sum, 100);
+        if (!grads && sum && !infinite) t->expect("sums", sums, total, 100);
     }
     delete t;
+}
+
+/* Heads of which the first `turned` turn; the second sample's positions are its own where there are any. A fast sine is
+ * off by some millionths. */
+static void rope_trial(int from, int64_t batch, int64_t seq, int64_t heads, int64_t turned, int64_t head, bool given_at,
+                       float known, bool both) {
+    pool p;
+    int64_t rows = batch * seq, cols = heads * head, half = head / 2;
+    tensor &x = p.random(from, {batch, seq, heads, head}, {}, 0, 3), &at = p.integers({batch, seq}, 0, 9000);
+    tensor &amax = p.empty(FP32, {1}), &seen = p.empty(FP32, {1}), &scale = p.empty(FP32, {1});
+    tensor &y = p.empty(FP8_E5M2, {batch, seq, cols}), &across = p.empty(FP8_E5M2, {cols, rows});
+    tensor &sums = p.empty(FP32, {(rows + SC_SUMMED_ROWS - 1) / SC_SUMMED_ROWS, cols});
+    fill(amax, [&] { return known; });
+    fill(seen, [&] { return 0; });
+    trial t(text_of("quantize_rope %s %lld x %lld, %lld of %lld heads of %lld, known %g%s%s", dtype_text(from),
+                    (long long)batch, (long long)seq, (long long)turned, (long long)heads, (long long)head, known,
+                    given_at ? " at given places" : "", both ? " both" : ""),
+            sc_quantize_rope_args{.y = y.t,
+                                  .scale = scale.t,
+                                  .turned = given(both, across),
+                                  .sums = given(both, sums),
+                                  .x = x.t,
+                                  .positions = given(given_at, at),
+                                  .amax = amax.t,
+                                  .seen = seen.t,
+                                  .inverse = 1,
+                                  .heads = turned,
+                                  .both = both,
+                                  .sum = both,
+                                  .theta = 500.0});
+    t.run();
+    numbers want(rows * cols), total(count(sums));
+    double most = 0;
+    for (int64_t i = 0; i < rows * cols; i++) {
+        int64_t row = i / cols, c = i % cols, d = c % head;
+        float place = given_at ? (float)at.x[row] : (float)(row % seq);
+        double a = place * (float)(1 / pow(500.0, (double)((float)(2 * (d % half)) / (float)head)));
+        want[i] = c >= turned * head ? x.x[i]
+                  : d < half         ? x.x[i] * cos(a) + x.x[i + half] * sin(a)
+                                     : x.x[i] * cos(a) - x.x[i - half] * sin(a);
+        most = fmax(most, fabs(want[i]));
+        total[row / SC_SUMMED_ROWS * cols + c] += want[i];
+    }
+    t.expect("seen", seen, {most}, 1, 1e-5);
+    double magnitude = known ? known : seen.x[0], by = 57344 / magnitude;
+    int64_t off = 0, wrong = 0, unlike = 0;
+    for (int64_t i = 0; i < rows * cols; i++) {
+        uint8_t bits, below, above;
+        float q = (float)(want[i] * by), slack = 1e-5f * (float)(fabs(q) + most * by);
+        encode(FP8_E5M2, &bits, q), encode(FP8_E5M2, &below, q - slack), encode(FP8_E5M2, &above, q + slack);
+        off += y.x[i] != decode(FP8_E5M2, &bits);
+        wrong += !(y.x[i] >= decode(FP8_E5M2, &below) && y.x[i] <= decode(FP8_E5M2, &above));
+        unlike += both && across.x[i % cols * rows + i / cols] != y.x[i];
+    }
+    if (wrong) t.complain("elements are not near the wanted ones");
+    if (unlike) t.complain("the transpose differs");
+    if (off > rows * cols / 100) t.complain("more than 1 % of the elements are not the wanted ones");
+    if (both) t.expect("sums", sums, total, 100);
+}
+
+static void statistics_trial(int d, bool centred, int64_t rows, int64_t cols) {
+    pool p;
+    tensor &x = p.random(d, {rows, cols}, {}, 0, 3), &mean = p.empty(FP32, {rows}), &rstd = p.empty(FP32, {rows});
+    numbers of_mean(rows), of_rstd(rows);
+    for (int64_t r = 0; r < rows; r++) {
+        double sum = 0, square = 0;
+        for (int64_t c = 0; c < cols && centred; c++) sum += x.x[r * cols + c];
+        for (int64_t c = 0; c < cols; c++) square += pow(x.x[r * cols + c] - sum / cols, 2);
+        of_mean[r] = sum / cols, of_rstd[r] = 1 / sqrt(square / cols + 1e-5);
+    }
+    trial t(text_of("norm_statistics %s of %lld rows of %lld%s", dtype_text(d), (long long)rows, (long long)cols,
+                    centred ? ", centred" : ""),
+            sc_norm_statistics_args{
+                .rstd = rstd.t, .mean = given(centred, mean), .x = x.t, .centred = centred, .eps = 1e-5});
+    t.run();
+    t.expect("rstd", rstd, of_rstd, 1);
+    if (centred) t.expect("mean", mean, of_mean, 3);
 }
 
 static void history_trial(int64_t sites, int64_t ranks, bool skips) {
@@ -386,19 +486,31 @@ static void gathers_of_8() {
 }
 
 static void bits_of_8() {
-    if (!wanted("absmax quantize update_amax")) return;
+    if (!wanted("absmax quantize update_amax norm_statistics")) return;
+    for (int d : floats) {
+        rope_trial(d, 2, 70, 4, 3, 64, false, 0, true);
+        rope_trial(d, 3, 44, 3, 3, 128, true, 40, true);
+        rope_trial(d, 1, 132, 2, 1, 192, false, 30, false);
+        rope_trial(d, 4, 3, 1, 1, 256, true, 0, false);
+        if (!quick) rope_trial(d, 2, 2048, 48, 40, 64, false, 0, true);
+    }
+    for (int d : floats)
+        for (bool centred : {false, true}) {
+            statistics_trial(d, centred, 33, 256);
+            statistics_trial(d, centred, 5, 77);
+        }
     for (bool skips : {false, true})
         for (int64_t ranks : {1, 3}) history_trial(300, ranks, skips);
     for (int from : floats)
         for (int to : {FP8_E4M3, FP8_E5M2})
-            for (int64_t f : {0, (int)SC_GELU, SC_GELU | SC_GRADIENT, (int)SC_GATED, -1}) {
-                int64_t what = f < 0 ? 0 : f;
-                delayed_trial(from, to, what, f < 0, 160, 192, 0, 0, true, false);
-                delayed_trial(from, to, what, f < 0, 128, 64, 0, 40, false, false);
-                delayed_trial(from, to, what, f < 0, 64, 80, 1.5f, 0.25f, true, false);
-                delayed_trial(from, to, what, f < 0, 67, 35, 9, 0, true, false);
-                if (!f && from != FP16) delayed_trial(from, to, what, false, 32, 64, 9, 0, true, true);
-                if (!quick) delayed_trial(from, to, what, f < 0, 4096, 2048, 0, 0, true, false);
+            for (int64_t f : {0, (int)SC_GELU, SC_GELU | SC_GRADIENT, (int)SC_GATED, (int)GATES, (int)RMS,
+                              (int)RMS_PLAIN, (int)LAYER, (int)LAYER_PLAIN}) {
+                delayed_trial(from, to, f, 160, 192, 0, 0, true, false);
+                delayed_trial(from, to, f, 128, 64, 0, 40, false, false);
+                delayed_trial(from, to, f, 64, 80, 1.5f, 0.25f, true, false);
+                delayed_trial(from, to, f, 67, 35, 9, 0, true, false);
+                if (!f && from != FP16) delayed_trial(from, to, f, 32, 64, 9, 0, true, true);
+                if (!quick) delayed_trial(from, to, f, 4096, 2048, 0, 0, true, false);
             }
     for (int from : floats)
         for (int to : {FP8_E4M3, FP8_E5M2}) {

@@ -204,6 +204,86 @@ Test(quantize, a_gate_that_something_else_reads_is_stored) {
         if (p->ops.at[i]->kind == OP_quantize) cr_expect_eq(p->ops.at[i]->quantize.f, 0);
 }
 
+/* Down behind a norm, of a kind; what the linear makes of y comes after `return`. */
+static const Program *with_norm(const char *norm, const char *result, const char *policy, const char *name) {
+    char more[512];
+    snprintf(more, sizeof more,
+             "local down = nn.module 'Down'\n"
+             "down.norm, down.linear = nn.%s, nn.Linear(128, 64)\n"
+             "function down:forward(x)\n"
+             "  local y = self.norm(x)\n"
+             "  return %s\n"
+             "end\n"
+             "block.down = down\n",
+             norm, result);
+    return program(lowered(text(more, policy), 1), name);
+}
+
+static const Op *of_kind(const Program *p, OpKind kind, bool normed) {
+    for (int i = 0; i < p->ops.n; i++) {
+        const Op *op = p->ops.at[i];
+        if (op->kind == kind && (!normed || OPERAND_OF(op, rstd))) return op;
+    }
+    return NULL;
+}
+
+Test(quantize, norms_write_8_bits) {
+    const char *norms[] = {"RMSNorm(128)", "LayerNorm(128)", "LayerNorm(128, { bias = false })"};
+    for (int k = 0; k < 3; k++) {
+        const Program *p = with_norm(norms[k], "self.linear(y)", DELAYED, "micro");
+        const Op *rows = of_kind(p, OP_norm_statistics, false), *op = of_kind(p, OP_quantize, true);
+        cr_assert(rows && op, "%s", norms[k]);
+        cr_expect_eq(count(p, OP_rms_norm, NULL) + count(p, OP_layer_norm, NULL), 0, "%s", norms[k]);
+        cr_expect_eq(op->quantize.x, rows->norm_statistics.x);
+        cr_expect_eq(op->quantize.rstd, rows->norm_statistics.rstd);
+        cr_expect_eq(op->quantize.mean, rows->norm_statistics.mean);
+        cr_expect_eq(op->quantize.mean != NULL, k > 0);
+        cr_expect_not_null(op->quantize.w);
+        cr_expect_eq(op->quantize.b != NULL, k == 1);
+        cr_expect(op->quantize.both && op->quantize.seen);
+    }
+}
+
+Test(quantize, a_norm_that_nothing_trains_writes_8_bits) {
+    const Program *p = with_norm("RMSNorm(128)", "self.linear(y)", DELAYED, "eval");
+    const Op *most = of_kind(p, OP_absmax, true), *op = of_kind(p, OP_quantize, true);
+    cr_assert(most && op);
+    cr_expect_eq(most->absmax.x, op->quantize.x);
+    cr_expect_eq(most->absmax.rstd, op->quantize.rstd);
+    cr_expect(most->absmax.w && op->quantize.w);
+}
+
+Test(quantize, a_norm_that_something_else_reads_is_stored) {
+    const Program *p = with_norm("RMSNorm(128)", "self.linear(y) + y:sum(-1, true)", DELAYED, "micro");
+    cr_expect_eq(count(p, OP_rms_norm, NULL), 1);
+    cr_expect_null(of_kind(p, OP_quantize, true));
+}
+
+/* Of linear's result, heads of a size that rope turns. */
+static const Program *with_rope(int head, const char *more, const char *policy) {
+    char result[200];
+    snprintf(result, sizeof result, "nn.rope(self.linear(y):view(2, 32, %d, %d)%s):view(2, 32, 64)", 64 / head, head,
+             more);
+    return with_norm("RMSNorm(128)", result, policy, "micro");
+}
+
+Test(quantize, gradients_that_rope_turns_back_are_written_in_8_bits) {
+    const Program *p = with_rope(64, ", { theta = 100 }", DELAYED);
+    const Op *op = of_kind(p, OP_quantize_rope, false);
+    cr_assert_not_null(op);
+    cr_expect_eq(count(p, OP_rope, NULL), 1, "the forward's");
+    cr_expect(op->quantize_rope.inverse && op->quantize_rope.both && op->quantize_rope.sum && op->quantize_rope.turned);
+    cr_expect_eq(op->quantize_rope.theta, 100);
+    cr_expect_eq(op->quantize_rope.x->shape[3], 64);
+    cr_expect_eq(op->quantize_rope.y->dtype, FP8_E5M2);
+    const Program *wide[] = {with_rope(32, "", DELAYED), with_rope(64, ", { interleaved = true }", DELAYED),
+                             with_rope(64, ", { width = 32 }", DELAYED), with_rope(64, "", "matmul_dtype = 'fp8'")};
+    for (int k = 0; k < 4; k++) {
+        cr_expect_eq(count(wide[k], OP_rope, NULL), 2, "%d", k);
+        cr_expect_null(of_kind(wide[k], OP_quantize_rope, false), "%d", k);
+    }
+}
+
 Test(quantize, gradients_of_turned_weights_are_not_copied) {
     const char *turned = "block.down.weight = nn.parameter { 128, 64 }\n"
                          "block.down.bias = nil\n"
