@@ -1,6 +1,6 @@
 /* The largest magnitude of a tensor, and of what gelu or a gate make of it; what those are, for kernels of 8 bits.
  * Relies on: groups.cuh.
- * Relied on by: k_amax.cu, k_quantize.cu.
+ * Relied on by: k_amax.cu, k_optimizer.cu, k_quantize.cu.
  *
  * Magnitudes are ordered as their bits are, and NaNs above infinity, so blocks meet by atomicMax on bits: exact, and
  * the same in any order. */
@@ -68,10 +68,13 @@ SC_DEVICE void note(int *part, int most) {
 #endif
     if (threadIdx.x % WARP == 0) part[threadIdx.x / WARP] = most;
 }
-SC_DEVICE void saw(float *to, const int *part) {
+SC_DEVICE int noted(const int *part) {
     int most = part[0];
     for (int w = 1; w < BLOCK / WARP; w++) most = max(most, part[w]);
-    atomicMax((int *)to, most);
+    return most;
+}
+SC_DEVICE void saw(float *to, const int *part) {
+    atomicMax((int *)to, noted(part));
 }
 
 /* Runs of W elements, U of them at once. From the end on: the kernel before has written that last, so it is still in

@@ -68,10 +68,13 @@ static bool stays_between(const Graph *g, const Unit *u) {
            (u->shard->size > 1 || u->policy->offload_params || u->policy->all_gather);
 }
 
-/* Of a wire in 8 bits. */
-static State *scales_of(Graph *g, Unit *u, bool frozen) {
-    const char *what = frozen ? "frozen scales" : "scales";
-    return unit_state(g, u, S_WIRE, what, FP32, round_up(shard_narrow_matrices(u, frozen), 4), false);
+/* Of the unit's matrices that products in 8 bits scale. */
+static void scale_states(Graph *g, Unit *u, bool frozen) {
+    int64_t n = round_up(shard_narrow_matrices(u, frozen), 4);
+    if (shard_travels_narrow(u))
+        u->scales[frozen] = unit_state(g, u, S_WIRE, frozen ? "frozen scales" : "scales", FP32, n, false);
+    if (shard_keeps_largest(u, frozen))
+        u->largest[frozen] = unit_state(g, u, S_WIRE, frozen ? "frozen largest" : "largest", FP32, n, false);
 }
 
 /* offload.params: every copy of the parameters lies in host memory. offload.optimizer: all that the update reads and
@@ -89,12 +92,11 @@ static void unit_states(Graph *g, Unit *u) {
     int64_t n = shard_slice(u), frozen = u->frozen_numel / u->shard->size;
     bool master_on_host = p->offload_params || p->offload_optimizer, cast = u->wire != u->dtype && !p->all_gather;
     bool casts_often = p->offload_params && !u->host_update && g->training->accumulate == 1;
-    bool narrow = shard_travels_narrow(u);
     if (n) {
         u->master = u->wire_shard = unit_state(g, u, S_MASTER, "master", u->dtype, n, master_on_host);
         if ((cast && !casts_often) || p->offload_params != master_on_host)
             u->wire_shard = unit_state(g, u, S_WIRE, "wire", p->all_gather ? u->dtype : u->wire, n, p->offload_params);
-        if (narrow) u->scales[0] = scales_of(g, u, false);
+        scale_states(g, u, false);
         int64_t many = training_moment_bytes(o, n) / dtype_size(o->moment_dtype); /* in 8 bits, scales too */
         if (training_moments(o) > 0)
             u->m = unit_state(g, u, S_MOMENT1, "moment1", o->moment_dtype, many, p->offload_optimizer);
@@ -112,7 +114,7 @@ static void unit_states(Graph *g, Unit *u) {
     if (frozen) {
         u->frozen = u->frozen_wire = unit_state(g, u, S_FROZEN, "frozen", u->dtype, frozen, p->offload_params);
         if (cast) u->frozen_wire = unit_state(g, u, S_WIRE, "frozen wire", u->wire, frozen, p->offload_params);
-        if (narrow) u->scales[1] = scales_of(g, u, true);
+        scale_states(g, u, true);
         if (stays_between(g, u))
             u->gathered[1] = unit_state(g, u, S_GATHERED, "gathered frozen", u->wire, u->frozen_numel, false);
     }
