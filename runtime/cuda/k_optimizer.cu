@@ -126,7 +126,7 @@ template <class P> struct tally {
         note(part, most);
         __syncthreads();
         if (threadIdx.x == 0) {
-            float x = P::get(P::put(__int_as_float(noted(part))));
+            float x = P::get(P::put(sc_float((uint32_t)noted(part))));
             uint32_t wire;
             if (a.wire) store_any(&wire, a.wire_dtype, 0, x), x = load_any(&wire, a.wire_dtype, 0);
             atomicMax((int *)a.largest + matrix, magnitude_of(x));

@@ -629,7 +629,7 @@ static void largest_trial(const char *what, int master, int wire, int moments, b
     if (moments == INT8) fill(m, [] { return 0.0; });
     fill(w, [i = 0]() mutable { return i++ == 260 ? (double)NAN : normal(); });
     fill(clip, [&, k = 0]() mutable { return k++ ? (double)skipped : 0.7; });
-    fill(largest, [k = 0]() mutable { return k++ ? 0 : 1e30; });
+    fill(largest, [k = 0]() mutable { return k++ ? 0 : 1024.0; });
     sc_adam_args adam = {.grad = g.t,
                          .master = w.t,
                          .coefficient = clip.t,
@@ -653,7 +653,7 @@ static void largest_trial(const char *what, int master, int wire, int moments, b
     std::string name = text_of("%s finds largest magnitudes%s", name_of(what, c).c_str(), skipped ? ", skipped" : "");
     if (wire >= 0) name += text_of(", %s wire", dtype_text(wire));
     auto go = [&](trial t) {
-        numbers want = {1e30, 0, 0, 0};
+        numbers want = {1024, 0, 0, 0};
         t.place[0].at = c.shard;
         t.run();
         for (int64_t i = 0; i < n; i++) {
