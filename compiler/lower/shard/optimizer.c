@@ -224,7 +224,7 @@ static Value *orthogonal(Making *c, Unit *u, Value *x, double *const *load, int 
     return scatters ? shard_add_out(g, op, BF16, shard_slice(u)) : x;
 }
 
-/* The unit's update, its average, and the wire shard that follows from the new master. */
+/* The unit's update, its average, and the wire shard that follows from the new master; of 8 bits it comes later. */
 static void update(Making *c, Unit *u, Value *grad, Value *coefficient, int pos) {
     Graph *g = c->g;
     const char *id = arena_printf(g->arena, "u%d", u->id);
@@ -235,11 +235,7 @@ static void update(Making *c, Unit *u, Value *grad, Value *coefficient, int pos)
     Op *op = update_op(g, u, op_by_name(u->optimizer->rule->update), id, TO_UPDATE, grad, coefficient);
     edit_before(c->edit, pos, op);
     if (u->average) average(c, u, coefficient, pos);
-    if (u->wire_shard == u->master) return;
-    if (shard_travels_narrow(u)) {
-        shard_quantize(c, u, false, OPTIMIZER, pos);
-        return;
-    }
+    if (u->wire_shard == u->master || shard_travels_narrow(u)) return;
     /* A step that the scaler skips writes no wire shard; one on the host would then get what its twin on the device
      * began as. */
     bool may_skip = g->training->scaler && u->wire_shard->on_host;
@@ -255,7 +251,8 @@ static void update(Making *c, Unit *u, Value *grad, Value *coefficient, int pos)
 
 /* Without clipping, an update waits for nothing but its unit's gradient and the last use of its parameters. With a loss
  * scale, all updates wait until every gradient is known to be finite. Updates of whole matrices then overlap each
- * other: the next unit's are gathered while one's are orthogonalized, and the one's before come back. */
+ * other: the next unit's are gathered while one's are orthogonalized, and the one's before come back. While ranks
+ * exchange a unit's largest magnitudes, the next unit is updated. */
 Value *shard_optimizer(Making *c) {
     Graph *g = c->g;
     const GradScaler *scaler = g->training->scaler;
@@ -280,7 +277,7 @@ Value *shard_optimizer(Making *c) {
     for (int i = 0; i < g->axes.n; i++) load[i] = NEW_ARRAY(g->arena, double, g->axes.at[i]->size);
     for (int i = 0; i < g->units.n; i++)
         if (c->uses[i].flat_grad) units[n++] = g->units.at[i];
-    enum { STAGES = 3 };
+    enum { STAGES = 4 };
     for (int i = 0; i < n + STAGES - 1; i++)
         for (int stage = 0; stage < STAGES; stage++) {
             int k = one ? i : i - stage; /* without clipping, each unit at a place of its own */
@@ -292,6 +289,7 @@ Value *shard_optimizer(Making *c) {
             if (stage == 0) x[k] = whole ? gathered(c, u, use->kept_grad, coefficient, pos) : use->kept_grad;
             if (stage == 1 && whole) x[k] = orthogonal(c, u, x[k], load, pos);
             if (stage == 2) update(c, u, x[k], coefficient, pos);
+            if (stage == 3 && shard_travels_narrow(u)) shard_quantize(c, u, false, OPTIMIZER, pos);
         }
     if (scaler) edit_before(c->edit, end, shard_scale_update(g, coefficient));
     return coefficient;
