@@ -68,11 +68,12 @@ typedef struct {
 #define SC_RULE static const sc_rule
 #endif
 
-/* The operands and integers of an optimizer's op. Moments, step, wire and largest are absent (p is NULL) where it has none. */
+/* The operands and integers of an optimizer's op. Moments, step, wire and largest are absent (p is NULL) where it has
+ * none. */
 typedef struct {
     sc_tensor grad, master, coefficient, moment[2], step, wire, largest; /* wire: the master in the wire's dtype */
     const int64_t *table;                                                /* schema/segments.h */
-    int64_t ntable, slice, axis, expert, set;                            /* set: which of the record's optimizers it is */
+    int64_t ntable, slice, axis, expert, set; /* set: which of the record's optimizers it is */
     bool flag;
 } sc_operands;
 

@@ -1,6 +1,6 @@
 /* quantize: a tensor, or gelu or a gate of it, over a scale in 8 bits, as it lies, turned, or both; quantize_gates:
- * both gradients of a gate likewise; update_amax: the history that scales come from. Relies on: magnitude.h. Relied on by:
- * generated code (products in 8 bits). */
+ * both gradients of a gate likewise; update_amax: the history that scales come from. Relies on: magnitude.h. Relied on
+ * by: generated code (products in 8 bits). */
 #include "../sc_amax.h"
 #include "magnitude.h"
 

@@ -1,7 +1,7 @@
 /* shard's matrices that products in 8 bits scale. The update finds their largest magnitudes. What those products alone
- * read is a wire in 8 bits: a rank's piece is quantized when the master has changed, by scales of whole matrices, and is
- * what gathers read. Relies on: lower/narrow.c (Unit.wire, Param.looked_at), shard.h. Relied on by: layout.c, init.c,
- * optimizer.c; gather.c, which gives products what was gathered, and scales. */
+ * read is a wire in 8 bits: a rank's piece is quantized when the master has changed, by scales of whole matrices, and
+ * is what gathers read. Relies on: lower/narrow.c (Unit.wire, Param.looked_at), shard.h. Relied on by: layout.c,
+ * init.c, optimizer.c; gather.c, which gives products what was gathered, and scales. */
 #include "../../ir/policy.h"
 #include "shard.h"
 
@@ -121,7 +121,8 @@ Value *shard_narrow_scale(Graph *g, Value *v) {
     const Op *op = v ? v->def : NULL;
     const Param *p = read_by(op, OP_quantize), *found = known_largest(op);
     if (found)
-        return value_new_view(g, found->unit->largest[!shard_trainable(found)]->value, 0, NULL, NULL, shard_slot(found));
+        return value_new_view(g, found->unit->largest[!shard_trainable(found)]->value, 0, NULL, NULL,
+                              shard_slot(found));
     if (!p || v != RESULT_OF(op, scale)) return v;
     State *scales = p->unit->scales[!shard_trainable(p)];
     return value_new_view(g, scales->value, 0, NULL, NULL, shard_slot(p));
