@@ -68,11 +68,12 @@ typedef struct {
 #define SC_RULE static const sc_rule
 #endif
 
-/* The operands and integers of an optimizer's op. Moments, step and wire are absent (p is NULL) where it has none. */
+/* The operands and integers of an optimizer's op. Moments, step, wire and largest are absent (p is NULL) where it has
+ * none. */
 typedef struct {
-    sc_tensor grad, master, coefficient, moment[2], step, wire; /* wire: the master in the wire's dtype */
-    const int64_t *table;                                       /* schema/segments.h */
-    int64_t ntable, slice, axis, expert, set;                   /* set: which of the record's optimizers it is */
+    sc_tensor grad, master, coefficient, moment[2], step, wire, largest; /* wire: the master in the wire's dtype */
+    const int64_t *table;                                                /* schema/segments.h */
+    int64_t ntable, slice, axis, expert, set; /* set: which of the record's optimizers it is */
     bool flag;
 } sc_operands;
 
@@ -106,6 +107,7 @@ SC_RULE sc_momentum = {1, false, sc_sgd_step, sc_sgd_group, sc_momentum_element}
 static inline sc_operands sc_sgd_operands(const sc_sgd_args *k) {
     sc_operands o = {};
     o.grad = k->grad, o.master = k->master, o.coefficient = k->coefficient, o.moment[0] = k->momentum;
+    o.largest = k->largest;
     o.table = k->table, o.ntable = k->ntable, o.slice = k->slice, o.axis = k->axis, o.expert = k->expert,
     o.set = k->set;
     o.flag = k->nesterov;
@@ -155,6 +157,7 @@ static inline sc_operands sc_adam_operands(const sc_adam_args *k) {
     sc_operands o = {};
     o.grad = k->grad, o.master = k->master, o.coefficient = k->coefficient;
     o.moment[0] = k->m, o.moment[1] = k->v, o.step = k->step, o.wire = k->wire;
+    o.largest = k->largest;
     o.table = k->table, o.ntable = k->ntable, o.slice = k->slice, o.axis = k->axis, o.expert = k->expert,
     o.set = k->set;
     o.flag = k->decoupled;
@@ -188,6 +191,7 @@ SC_RULE sc_lion = {1, false, sc_lion_step, sc_lion_group, sc_lion_element};
 static inline sc_operands sc_lion_operands(const sc_lion_args *k) {
     sc_operands o = {};
     o.grad = k->grad, o.master = k->master, o.coefficient = k->coefficient, o.moment[0] = k->m, o.wire = k->wire;
+    o.largest = k->largest;
     o.table = k->table, o.ntable = k->ntable, o.slice = k->slice, o.axis = k->axis, o.expert = k->expert,
     o.set = k->set;
     return o;
@@ -233,6 +237,7 @@ static inline sc_operands sc_muon_momentum_operands(const sc_muon_momentum_args 
 static inline sc_operands sc_muon_operands(const sc_muon_args *k) {
     sc_operands o = {};
     o.grad = k->grad, o.master = k->master, o.coefficient = k->coefficient, o.wire = k->wire;
+    o.largest = k->largest;
     o.table = k->table, o.ntable = k->ntable, o.slice = k->slice, o.axis = k->axis;
     return o;
 }

@@ -194,6 +194,7 @@ struct Param {
     const Param *copies; /* of a frozen copy: what it begins as, by the same key; NULL: it is none */
     bool internal;      /* a buffer that the compiler keeps for itself (ir/amax_history.h): no file of weights has it */
     Stored *stored;     /* NULL: as it is */
+    bool looked_at;     /* products in 8 bits scale it by its largest magnitude; of fused ones the first has it */
     FusedParams *fused; /* whose part it is (set by QKV fusion), or NULL */
     int group;          /* optimizer parameter group */
     Unit *unit;
@@ -278,6 +279,7 @@ struct Unit {
     State *frozen, *frozen_wire;
     State *gathered[2]; /* trainable, frozen: stay gathered over microbatches; NULL: do not */
     State *scales[2];   /* likewise: of wires in 8 bits, one a matrix (lower/shard/narrow.c); NULL: wires are wide */
+    State *largest[2];  /* likewise: a rank's largest magnitudes, one a matrix; NULL: they are not kept */
 };
 
 /* The groups of ranks along an axis, and the chain that their collectives belong to. */

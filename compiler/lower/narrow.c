@@ -1,6 +1,6 @@
 /* narrow: parameters that products in 8 bits alone read become a part of their unit, which is gathered in 8 bits: the
- * bits of a gather in the wire's dtype that is quantized behind it, of half as many bytes. Relies on: units, quantize.
- * Relied on by: shard (Unit.wire), which quantizes a rank's piece once a step. */
+ * bits of a gather in the wire's dtype that is quantized behind it, of half as many bytes. Says which parameters are
+ * looked at. Relies on: units, quantize. Relied on by: shard (Unit.wire, Param.looked_at). */
 #include "../ir/policy.h"
 #include "lower.h"
 #include "lowering.h"
@@ -47,6 +47,8 @@ static void flag_program(const Program *p, bool *wide, bool *narrow) {
         for (int k = 0; k < op->nin; k++) flag_wide(op, op->in[k], wide);
         const Param *w = op->kind == OP_quantize ? value_root(op->quantize.x)->param : NULL;
         if (w) flag(w, narrow);
+        Param *found = op->kind == OP_absmax ? value_root(op->absmax.x)->param : NULL;
+        if (found && takes_whole(op) && op->absmax.x == whole(found)) found->looked_at = true;
     }
 }
 

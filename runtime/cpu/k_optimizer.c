@@ -1,5 +1,5 @@
 /* The optimizers, ema, count_step, sum_squares, clip_coefficient: on this rank's slice of a unit's flat buffer.
- * Relies on: kernel.h, sc_optimizer.h (update rules, rounding), sc_moments8.h; rates and coefficients in the record.
+ * Relies on: magnitude.h, sc_optimizer.h (update rules, rounding), sc_moments8.h; rates and coefficients in the record.
  * Relied on by: generated code.
  *
  * With a loss scale gradients are its multiples: the norm is of them over the scale, and the coefficient undoes it.
@@ -9,7 +9,7 @@
  * scale. */
 #include "../sc_moments8.h"
 #include "../sc_optimizer.h"
-#include "kernel.h"
+#include "magnitude.h"
 #include <string.h>
 
 /* Elements at a time: few, so that a processor that looks ahead has the next ones on their way while it draws random
@@ -95,18 +95,19 @@ SPECIALIZED void update_piece(const sc_task *task, const sc_operands *o, const c
  * wire shard what it is, the master in its dtype; written all the same: where state streams through the device, what
  * lies there now is not what goes back. */
 SPECIALIZED void update(const sc_task *task, const sc_operands o, sc_rule rule) {
-    bool skip = sc_skips(&o.coefficient), keyed = rounds(&o) || rule.scaled;
-    if (skip && !o.wire.p) return;
+    bool skip = sc_skips(&o.coefficient), keyed = rounds(&o) || rule.scaled, finds = o.largest.p;
+    if (skip && !o.wire.p && !finds) return;
     int64_t first = o.slice * task->coord[o.axis].at, t = o.step.p ? *(const int64_t *)o.step.p : 0;
     int64_t expert = sc_expert_place(task, o.expert);
     sc_range mine = sc_share(task, o.slice, SC_CHUNK);
     code_values values;
     if (is_coded(&o)) set_values(&values, rule.moments);
     const sc_constants step = rule.step(&task->record->of[o.set], t, (real)sc_get(&o.coefficient, 0), o.flag);
-    for (int64_t row = 0; row < sc_segments(o.ntable, keyed); row++) {
-        sc_segment s = sc_segment_at(o.table, row, keyed);
+    for (int64_t row = 0; row < sc_segments(o.ntable, keyed, finds); row++) {
+        sc_segment s = sc_segment_at(o.table, row, keyed, finds);
         int64_t begin = sc_max(s.begin - first, mine.begin), end = sc_min(s.end - first, mine.end);
         sc_constants c = rule.group(step, task->record, (int)s.group);
+        float most = 0;
         if (rule.scaled) c.rate *= (real)sc_double((int64_t)s.key);
         for (int64_t i = begin; i < end; i += PIECE) {
             int64_t element = first + i - s.begin + expert * (s.end - s.begin);
@@ -114,7 +115,10 @@ SPECIALIZED void update(const sc_task *task, const sc_operands o, sc_rule rule) 
             real master[PIECE];
             if (!skip) update_piece(task, &o, &values, rule, c, p);
             if (o.wire.p) sc_store(&o.wire, i, 1, p.n, sc_in(&o.master, i, p.n, master));
+            if (s.matrix >= 0) most = sc_largest(most, &o.master, i, p.n);
         }
+        if (s.matrix < 0) continue;
+        sc_raise((float *)o.largest.p + s.matrix, o.wire.p ? sc_as(most, (sc_dtype)o.wire.dtype) : most);
     }
 }
 

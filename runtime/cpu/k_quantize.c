@@ -1,13 +1,13 @@
 /* quantize: a tensor, or gelu, a gate or a norm of it, over a scale in 8 bits, as it lies, turned, or both;
- * quantize_gates: both gradients of a gate likewise; update_amax: the history that scales come from.
- * quantize_rope: what rope makes of a tensor. Relies on: normed.h, rope.h. Relied on by: generated code (products in 8
+ * quantize_gates: both gradients of a gate likewise; quantize_rope: what rope makes of a tensor; update_amax: the
+ * history that scales come from. Relies on: magnitude.h, normed.h, rope.h. Relied on by: generated code (products in 8
  * bits). */
 #include "../sc_amax.h"
+#include "magnitude.h"
 #include "normed.h"
 #include "rope.h"
 
 #include <math.h>
-#include <stdatomic.h>
 
 enum { PANEL = SC_SUMMED_ROWS, ACROSS = 64 };
 
@@ -64,22 +64,6 @@ typedef struct {
     float by, most;                                    /* most: the largest magnitude that this part has met */
 } target;
 
-static float larger(float most, real x) {
-    float here = (float)sc_abs(x);
-    return most >= here || most != most ? most : here;
-}
-
-/* Bits of magnitudes are ordered as they are, NaN last. */
-static void saw(const target *t, float most) {
-    union {
-        float f;
-        uint32_t w;
-    } now = {.f = most};
-    _Atomic uint32_t *seen = (_Atomic uint32_t *)t->seen->p;
-    uint32_t old = atomic_load(seen);
-    while (now.w > old && !atomic_compare_exchange_weak(seen, &old, now.w)) continue;
-}
-
 /* Rows of x that some group has. */
 static int64_t rows_taken(const source *s) {
     int64_t rows = sc_rows(s->x), n = 0;
@@ -97,7 +81,7 @@ static void find(const source *s, int64_t n, target *t, int nt) {
         for (int o = 0; o < nt; o++) {
             SC_ELEMENTWISE
             for (int64_t j = 0; j < m; j++) of[o][j] = sc_abs(of[o][j]);
-            t[o].most = larger(t[o].most, sc_chunk_max(of[o], m));
+            t[o].most = sc_larger(t[o].most, sc_chunk_max(of[o], m));
         }
     }
 }
@@ -105,7 +89,7 @@ static void find(const source *s, int64_t n, target *t, int nt) {
 static void scale(const sc_task *task, target *t, float widest) {
     float amax = (float)sc_get(t->amax, 0);
     if (amax == 0 && t->seen) {
-        saw(t, t->most);
+        sc_raise((float *)t->seen->p, t->most);
         amax = (float)sc_get(t->seen, 0);
     }
     t->by = amax == 0 ? 1 : widest / amax;
@@ -117,7 +101,7 @@ static void put(target *t, real from[PANEL][ACROSS], int64_t r0, int64_t rows, i
                 int64_t cols) {
     real column[PANEL];
     for (int64_t r = 0; r < rows; r++) {
-        for (int64_t j = 0; j < n; j++) t->most = larger(t->most, from[r][j]);
+        for (int64_t j = 0; j < n; j++) t->most = sc_larger(t->most, from[r][j]);
         SC_ELEMENTWISE
         for (int64_t j = 0; j < n; j++) {
             real x = from[r][j];
@@ -156,7 +140,7 @@ static void quantize_all(const sc_task *task, const source *s, target *t, int nt
             for (int o = 0; o < nt; o++) put(&t[o], block[o], r0, m, c0, n, rows, cols);
         }
     for (int o = 0; o < nt; o++)
-        if (t[o].seen) saw(&t[o], t[o].most);
+        if (t[o].seen) sc_raise((float *)t[o].seen->p, t[o].most);
 }
 
 SC_KERNEL(absmax) {
@@ -220,7 +204,7 @@ SC_KERNEL(update_amax) {
     if (task->part || sc_skips(&k->coefficient)) return;
     for (int64_t site = 0; site < n; site++) {
         float now = 0;
-        for (int64_t r = 0; r < ranks; r++) now = larger(now, (real)sc_get(&k->all, r * n + site));
+        for (int64_t r = 0; r < ranks; r++) now = sc_larger(now, (real)sc_get(&k->all, r * n + site));
         if (isfinite(now)) sc_amax_remember((float *)k->history.p + site * row, row, now);
     }
 }

@@ -1,17 +1,11 @@
 /* quantize_shard: this rank's piece of a unit's matrices in 8 bits, and the scales of all of them.
- * Relies on: kernel.h, sc_amax.h.
+ * Relies on: magnitude.h, sc_amax.h, schema/pieces.h.
  * Relied on by: generated code (units whose gathers have 8 bits). */
 #include "../sc_amax.h"
-#include "kernel.h"
+#include "../schema/pieces.h"
+#include "magnitude.h"
 
 enum { MOST = 448 }; /* the largest number of fp8_e4m3 */
-
-/* x as the dtype has it. */
-static float rounded(float x, sc_dtype d) {
-    sc_tensor one = {.p = &(uint64_t){0}, .dtype = d, .dims = 1, .shape = {1}, .stride = {1}};
-    sc_set(&one, 0, (double)x);
-    return (float)sc_get(&one, 0);
-}
 
 static void put(const sc_tensor *y, const sc_tensor *x, int64_t at, int64_t n, sc_dtype of, float by) {
     real a[SC_CHUNK], b[SC_CHUNK];
@@ -29,16 +23,15 @@ static void put(const sc_tensor *y, const sc_tensor *x, int64_t at, int64_t n, s
 }
 
 SC_KERNEL(quantize_shard) {
-    const int64_t *row = k->table + 1 + 2 * k->table[0], n = (k->ntable - 1 - 2 * k->table[0]) / 3;
-    int64_t slice = sc_numel(&k->shard), first = task->coord[k->axis].at * slice;
+    int64_t slice = sc_numel(&k->shard), first = task->coord[k->axis].at * slice, n = sc_pieces(k->table, k->ntable);
     sc_range mine = sc_share(task, slice, 1);
     memset((uint8_t *)k->y.p + mine.begin, 0, (size_t)(mine.end - mine.begin));
     for (int64_t i = 0; i < n; i++) {
-        float amax = rounded((float)sc_get(&k->amax, i), (sc_dtype)k->of);
+        float amax = sc_as((float)sc_get(&k->amax, i), (sc_dtype)k->of);
         for (int64_t j = 0; j < SC_SCALES_APART && !task->part; j++)
             sc_set(&k->scales, SC_SCALES_APART * i + j, amax == 0 ? 1 : (double)(amax / MOST));
-        int64_t begin = sc_max(row[3 * i] - first, mine.begin);
-        int64_t end = sc_min(row[3 * i] + row[3 * i + 1] - first, mine.end);
+        sc_piece p = sc_piece_at(k->table, i, first, slice);
+        int64_t begin = sc_max(p.begin, mine.begin), end = sc_min(p.end, mine.end);
         if (begin < end) put(&k->y, &k->shard, begin, end - begin, (sc_dtype)k->of, amax == 0 ? 1 : MOST / amax);
     }
 }

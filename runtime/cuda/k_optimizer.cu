@@ -1,6 +1,6 @@
 /* The optimizers, ema, count_step, sum_squares, clip_coefficient: on this rank's slice of a unit's flat buffer.
  * One kernel serves all optimizers; it is a template over the update rule.
- * Relies on: kernel.cuh, sc_optimizer.h (update rules, rounding, shared with the CPU); the record, read on the device.
+ * Relies on: magnitude.cuh, sc_optimizer.h (update rules, rounding, shared with the CPU); the record, read on the device.
  * Relied on by: generated code.
  *
  * A row of the segment table (schema/segments.h) covers flat offsets; this rank holds [s·n, s·n + n), n = slice, s =
@@ -12,7 +12,7 @@
 #include "../sc_optimizer.h"
 #include "../sc_moments8.h"
 #include "../schema/workspace.h"
-#include "kernel.cuh"
+#include "magnitude.cuh"
 #include <initializer_list>
 
 namespace {
@@ -25,14 +25,16 @@ struct pieces {
     int group[PIECES], first[PIECES];   /* first: number of its first tile */
     int64_t origin[PIECES];             /* where its parameter begins, maybe before the slice */
     uint64_t key[PIECES];
+    int matrix[PIECES]; /* whose largest magnitude is found; -1: nobody's */
 };
 
 /* f(pieces) for the slice's part of the table, at most PIECES at a time. */
 template <class F> void for_each_launch(const sc_task *t, const sc_operands &o, bool keyed, F f) {
     int64_t n = o.slice, low = n * t->coord[o.axis].at, expert = sc_expert_place(t, o.expert);
+    bool finds = o.largest.p;
     pieces p = {};
-    for (int64_t i = 0; i < sc_segments(o.ntable, keyed); i++) {
-        sc_segment s = sc_segment_at(o.table, i, keyed);
+    for (int64_t i = 0; i < sc_segments(o.ntable, keyed, finds); i++) {
+        sc_segment s = sc_segment_at(o.table, i, keyed, finds);
         int64_t begin = s.begin - low, end = s.end - low;
         p.origin[p.n] = begin - expert * (end - begin);
         begin = begin > 0 ? begin : 0;
@@ -42,6 +44,7 @@ template <class F> void for_each_launch(const sc_task *t, const sc_operands &o, 
         p.end[p.n] = end;
         p.group[p.n] = (int)s.group;
         p.key[p.n] = s.key;
+        p.matrix[p.n] = (int)s.matrix;
         p.first[p.n++] = p.tiles;
         p.tiles += (int)ceil_div(end - begin / W * W, TILE);
         if (p.n < PIECES) continue;
@@ -92,7 +95,8 @@ struct addresses { /* of an update's operands */
     int set; /* which of the record's optimizers it is */
     bool flag;
     int64_t slice; /* elements of a moment */
-    void *wire;    /* or NULL */
+    void *wire;     /* or NULL */
+    float *largest; /* likewise */
     int wire_dtype;
     bool may_skip;
 };
@@ -102,14 +106,50 @@ SC_DEVICE bool skips(const addresses &a) {
     return a.may_skip && load_any(a.clip, a.clip_dtype, 1) != 0;
 }
 
+/* The largest magnitude that a block meets of a master of P: bits, of the matrix whose tiles it takes. All of a block call
+ * `in` before a tile, and `end` behind the last one. */
+template <class P> struct tally {
+    int matrix = -1, most = 0;
+
+    SC_DEVICE void in(const addresses &a, int m) {
+        if (m == matrix) return;
+        end(a);
+        matrix = m, most = 0;
+    }
+    template <int V> SC_DEVICE void take(const float *x) {
+#pragma unroll
+        for (int k = 0; k < V; k++) most = max(most, magnitude_of(x[k]));
+    }
+    SC_DEVICE void end(const addresses &a) { /* rounding keeps the order: the largest is rounded alone */
+        __shared__ int part[BLOCK / WARP];
+        if (matrix < 0) return;
+        note(part, most);
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            float x = P::get(P::put(sc_float((uint32_t)noted(part))));
+            uint32_t wire;
+            if (a.wire) store_any(&wire, a.wire_dtype, 0, x), x = load_any(&wire, a.wire_dtype, 0);
+            atomicMax((int *)a.largest + matrix, magnitude_of(x));
+        }
+        __syncthreads();
+    }
+};
+
 /* A skipped step leaves the wire shard what it is, the master in its dtype; written all the same: where state streams
  * through the device, what lies there now is not what goes back. */
 template <class P, class M> SC_DEVICE void renew_wire(const pieces &p, const addresses &a) {
-    for (int tile = blockIdx.x; a.wire && tile < p.tiles; tile += gridDim.x) {
-        stretch at = stretch_of<M>(p, piece_of(p, tile), tile);
-        for (int64_t i = at.begin + threadIdx.x; i < at.end; i += BLOCK)
-            store_any(a.wire, a.wire_dtype, i, P::get(((const typename P::type *)a.master)[i]));
+    tally<P> found;
+    for (int tile = blockIdx.x; (a.wire || a.largest) && tile < p.tiles; tile += gridDim.x) {
+        int piece = piece_of(p, tile);
+        stretch at = stretch_of<M>(p, piece, tile);
+        found.in(a, p.matrix[piece]);
+        for (int64_t i = at.begin + threadIdx.x; i < at.end; i += BLOCK) {
+            float x = P::get(((const typename P::type *)a.master)[i]);
+            found.template take<1>(&x);
+            if (a.wire) store_any(a.wire, a.wire_dtype, i, x);
+        }
     }
+    found.end(a);
 }
 
 /* V elements on their way through registers: W, or one. */
@@ -126,8 +166,8 @@ template <const sc_rule &R, class G, class P, class M, int V> struct run {
         for (int j = 0; j < N; j++) m[j].load((const typename M::type *)a.moment[j] + at);
     }
     /* `element`: number of the first within its parameter, a multiple of V. */
-    SC_DEVICE void update(const addresses &a, int64_t at, const sc_constants &c, const sc_rounding &d,
-                          int64_t element) {
+    SC_DEVICE void update(const addresses &a, int64_t at, const sc_constants &c, const sc_rounding &d, int64_t element,
+                          tally<P> &found) {
         float x1[V], m1[2][V];
 #pragma unroll
         for (int k = 0; k < V; k++) {
@@ -148,6 +188,7 @@ template <const sc_rule &R, class G, class P, class M, int V> struct run {
             for (int k = 0; k < N * V; k++)
                 m1[k / V][k % V] = sc_round_bf16(m1[k / V][k % V], words.w[k % V] >> 16 * (k / V));
         }
+        found.template take<V>(x1);
         x.put(x1);
         x.store((typename P::type *)a.master + at);
 #pragma unroll
@@ -165,6 +206,7 @@ template <const sc_rule &R, class G, class P, class M>
 __global__ void __launch_bounds__(BLOCK) update(const __grid_constant__ pieces p, const __grid_constant__ addresses a) {
     constexpr bool early = R.moments > 1;
     __shared__ sc_constants shared;
+    tally<P> found;
     bool have = false;
     if (skips(a)) {
         renew_wire<P, M>(p, a);
@@ -173,6 +215,7 @@ __global__ void __launch_bounds__(BLOCK) update(const __grid_constant__ pieces p
     for (int tile = blockIdx.x; tile < p.tiles; tile += gridDim.x) {
         int piece = piece_of(p, tile);
         stretch at = stretch_of<M>(p, piece, tile);
+        found.in(a, p.matrix[piece]);
         run<R, G, P, M, W> runs[U];
         auto load = [&] {
 #pragma unroll
@@ -192,15 +235,16 @@ __global__ void __launch_bounds__(BLOCK) update(const __grid_constant__ pieces p
         if (at.whole && !early) load();
         if (at.whole) {
 #pragma unroll
-            for (int u = 0; u < U; u++) runs[u].update(a, run_at(at, u), c, d, run_at(at, u) - p.origin[piece]);
+            for (int u = 0; u < U; u++) runs[u].update(a, run_at(at, u), c, d, run_at(at, u) - p.origin[piece], found);
         } else {
             for (int64_t i = at.begin + threadIdx.x; i < at.end; i += BLOCK) {
                 run<R, G, P, M, 1> one;
                 one.load(a, i);
-                one.update(a, i, c, d, i - p.origin[piece]);
+                one.update(a, i, c, d, i - p.origin[piece], found);
             }
         }
     }
+    found.end(a);
 }
 
 /* ── moments in 8 bits ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -268,7 +312,7 @@ template <int V> struct code_run {
  * the largest is known, and serve the master as they are. */
 template <const sc_rule &R, class G, class P, int V>
 SC_DEVICE void update_block(const addresses &a, int64_t at, int64_t end, const sc_constants &c,
-                            const code_tables<R.moments> &tables) {
+                            const code_tables<R.moments> &tables, tally<P> &found) {
     constexpr int N = R.moments, RUNS = BLOCK8 / WARP / V;
     typedef code_run<V> codes;
     int lane = (int)threadIdx.x % WARP;
@@ -307,6 +351,7 @@ SC_DEVICE void update_block(const addresses &a, int64_t at, int64_t end, const s
                 largest[j] = largest[j] > order ? largest[j] : order;
             }
         }
+        found.template take<V>(x1);
         x[u].put(x1);
         x[u].store((typename P::type *)a.master + i);
         if (std::is_same_v<P, fp32> && a.wire) store_run<V>(a.wire, a.wire_dtype, i, x1); /* launch sees to fp32 */
@@ -334,6 +379,7 @@ __global__ void __launch_bounds__(BLOCK)
     static_assert(BLOCK == CODES && BLOCK == 256 && TILE == BLOCK / WARP * BLOCK8, "a thread a code, a warp a block");
     __shared__ sc_constants shared;
     __shared__ code_tables<R.moments> tables;
+    tally<P> found;
     if (skips(a)) {
         renew_wire<P, fp32>(p, a);
         return;
@@ -347,11 +393,13 @@ __global__ void __launch_bounds__(BLOCK)
         int64_t at = p.begin[piece] + (int64_t)(tile - p.first[piece]) * TILE + (int)threadIdx.x / WARP * BLOCK8;
         int64_t end = p.end[piece];
         sc_constants c = R.group(shared, a.record, p.group[piece]);
+        found.in(a, p.matrix[piece]);
         if (at + BLOCK8 <= end)
-            update_block<R, G, P, W>(a, at, end, c, tables);
+            update_block<R, G, P, W>(a, at, end, c, tables, found);
         else if (at < end)
-            update_block<R, G, P, 1>(a, at, end, c, tables);
+            update_block<R, G, P, 1>(a, at, end, c, tables, found);
     }
+    found.end(a);
 }
 
 /* f of the dtypes of gradient, master and moments (fp32 or bf16; without any, fp32). */
@@ -376,7 +424,7 @@ template <const sc_rule &R> void launch(const sc_task *t, const sc_operands &o) 
     a.clip = o.coefficient.p, a.clip_dtype = o.coefficient.dtype, a.may_skip = sc_numel(&o.coefficient) > 1;
     a.step = (const int64_t *)o.step.p, a.record = t->record, a.flag = o.flag;
     a.set = (int)o.set, a.slice = o.slice;
-    a.wire = o.wire.p, a.wire_dtype = o.wire.dtype;
+    a.wire = o.wire.p, a.wire_dtype = o.wire.dtype, a.largest = (float *)o.largest.p;
     for (const void *p : {a.grad, (const void *)a.master, (const void *)a.moment[0], (const void *)a.moment[1]})
         if (!aligned(p, 16)) sc_unsupported(t, "an optimizer", "its shards must be aligned to 16 bytes");
     if (a.wire && (o.master.dtype != FP32 || !aligned(a.wire, 16)))

@@ -1,7 +1,8 @@
 /* quantize_shard: this rank's piece of a unit's matrices in 8 bits, and the scales of all of them.
- * Relies on: fp8.cuh, sc_amax.h.
+ * Relies on: fp8.cuh, sc_amax.h, schema/pieces.h.
  * Relied on by: generated code (units whose gathers have 8 bits). */
 #include "../sc_amax.h"
+#include "../schema/pieces.h"
 #include "fp8.cuh"
 
 namespace {
@@ -37,23 +38,21 @@ template <class OF> __global__ void scales_of(const float *amax, int64_t n, floa
 
 /* Parameters, pieces and the sizes of both are multiples of 256 elements. */
 SC_KERNEL(quantize_shard) {
-    const int64_t *row = k->table + 1 + 2 * k->table[0], n = (k->ntable - 1 - 2 * k->table[0]) / 3;
-    int64_t slice = sc_numel(&k->shard), first = task->coord[k->axis].at * slice, all = sc_numel(&k->scales), done = 0;
+    int64_t n = sc_pieces(k->table, k->ntable), slice = sc_numel(&k->shard), first = task->coord[k->axis].at * slice, all = sc_numel(&k->scales), done = 0;
     const float *amax = (const float *)k->amax.p;
     with_float(task, (int)k->of, [&](auto of) {
         SC_LAUNCH(task, scales_of<decltype(of)>, blocks_for(all, BLOCK), BLOCK, amax, n, (float *)k->scales.p, all);
         with_float(task, k->shard.dtype, [&](auto from) {
             for (int64_t i = 0; i < n; i++) {
-                int64_t begin = row[3 * i] - first, end = begin + row[3 * i + 1];
-                begin = begin > 0 ? begin : 0;
-                end = end < slice ? end : slice;
-                if (begin >= end) continue;
-                uint8_t *y = (uint8_t *)k->y.p + begin;
-                if (done < begin) /* between parameters */
-                    SC_CUDA(cudaMemsetAsync((uint8_t *)k->y.p + done, 0, (size_t)(begin - done), SC_STREAM(task)));
-                SC_LAUNCH(task, (quantize_shard<decltype(from), decltype(of)>), blocks_for(end - begin, BLOCK * RUN),
-                          BLOCK, (const char *)k->shard.p + begin * size_of(k->shard.dtype), end - begin, amax + i, y);
-                done = end;
+                sc_piece p = sc_piece_at(k->table, i, first, slice);
+                int64_t numel = p.end - p.begin;
+                uint8_t *y = (uint8_t *)k->y.p;
+                if (numel <= 0) continue;
+                if (done < p.begin) /* between parameters */
+                    SC_CUDA(cudaMemsetAsync(y + done, 0, (size_t)(p.begin - done), SC_STREAM(task)));
+                SC_LAUNCH(task, (quantize_shard<decltype(from), decltype(of)>), blocks_for(numel, BLOCK * RUN), BLOCK,
+                          (const char *)k->shard.p + p.begin * size_of(k->shard.dtype), numel, amax + i, y + p.begin);
+                done = p.end;
             }
         });
     });

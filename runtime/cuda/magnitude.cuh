@@ -1,7 +1,7 @@
 /* The largest magnitude of a tensor, and of what gelu, a gate or a norm make of it; what those are, for kernels of 8
  * bits.
  * Relies on: groups.cuh.
- * Relied on by: k_amax.cu, k_quantize.cu.
+ * Relied on by: k_amax.cu, k_optimizer.cu, k_quantize.cu.
  *
  * Magnitudes are ordered as their bits are, and NaNs above infinity, so blocks meet by atomicMax on bits: exact, and
  * the same in any order. */
@@ -93,10 +93,13 @@ SC_DEVICE void note(int *part, int most) {
 #endif
     if (threadIdx.x % WARP == 0) part[threadIdx.x / WARP] = most;
 }
-SC_DEVICE void saw(float *to, const int *part) {
+SC_DEVICE int noted(const int *part) {
     int most = part[0];
     for (int w = 1; w < BLOCK / WARP; w++) most = max(most, part[w]);
-    atomicMax((int *)to, most);
+    return most;
+}
+SC_DEVICE void saw(float *to, const int *part) {
+    atomicMax((int *)to, noted(part));
 }
 
 SC_DEVICE int64_t row_of(int64_t at, int64_t cols) {

@@ -12,15 +12,18 @@ typedef struct { /* a row: numbers in this order */
     /* Of Philox, where moments are bf16; of Muon's update the bits of a factor on the rate, a double. Only then there
      * is such a number, and a row is a parameter. */
     uint64_t key;
+    /* Where the update finds largest magnitudes, behind the key: which one; -1: none. */
+    int64_t matrix;
 } sc_segment;
-enum { SC_SEGMENT = 3, SC_KEYED_SEGMENT = 4 }; /* numbers a row */
+enum { SC_SEGMENT = 3 }; /* numbers a row, without those two */
 
-static inline int64_t sc_segments(int64_t numbers, bool keyed) {
-    return numbers / (keyed ? SC_KEYED_SEGMENT : SC_SEGMENT);
+static inline int64_t sc_segments(int64_t numbers, bool keyed, bool finds) {
+    return numbers / (SC_SEGMENT + keyed + finds);
 }
-static inline sc_segment sc_segment_at(const int64_t *table, int64_t i, bool keyed) {
-    const int64_t *row = table + i * (keyed ? SC_KEYED_SEGMENT : SC_SEGMENT);
-    sc_segment s = {row[0], row[1], row[2], keyed ? (uint64_t)row[3] : 0};
+static inline sc_segment sc_segment_at(const int64_t *table, int64_t i, bool keyed, bool finds) {
+    const int64_t *row = table + i * (SC_SEGMENT + keyed + finds);
+    sc_segment s = {row[0], row[1], row[2], keyed ? (uint64_t)row[SC_SEGMENT] : 0,
+                    finds ? row[SC_SEGMENT + keyed] : -1};
     return s;
 }
 

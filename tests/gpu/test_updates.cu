@@ -443,8 +443,7 @@ static void update_block_on_host(const optimizer_case &c, const sc_rule &rule, s
     auto byte = [&](int j, int64_t i) { return (uint8_t)(int8_t)moment[j][i]; };
     for (int j = 0; j < rule.moments; j++) {
         for (int b = 0; b < 4; b++) ((uint8_t *)&scale[j])[b] = byte(j, n + block * 4 + b);
-        for (int64_t i = 0; i < SC_MOMENTS8_BLOCK; i++)
-            x[j][i] = sc_moments8_value(byte(j, at + i), j == 0) * scale[j];
+        for (int64_t i = 0; i < SC_MOMENTS8_BLOCK; i++) x[j][i] = sc_moments8_value(byte(j, at + i), j == 0) * scale[j];
         scale[j] = 0;
     }
     bool any = false;
@@ -603,6 +602,75 @@ static void skipped_trial(int d, int moments) {
     taken.expect("step", step, {6}, -1);
 }
 
+/* Largest magnitudes: matrix 2 of two rows, the second with a NaN; none; matrix 0, below what is there already; matrix
+ * 1, in tiles beside another's; 3 is nobody's. */
+static void largest_trial(const char *what, int master, int wire, int moments, bool skipped) {
+    pool p;
+    int64_t n = 204800;
+    optimizer_case c = {BF16,
+                        master,
+                        moments,
+                        true,
+                        1,
+                        n,
+                        {0, 204900, 1, 205056, 205067, 1, 205312, 250000, 0, 250112, 307200, 2, 307200, 409600, 1}};
+    const int64_t matrix[] = {2, 2, -1, 0, 1};
+    std::vector<int64_t> rows;
+    for (size_t s = 0; s < 5; s++) {
+        for (int k = 0; k < 3; k++) rows.push_back(c.table[3 * s + (size_t)k]);
+        if (moments == BF16) rows.push_back(key_of(3 * s));
+        rows.push_back(matrix[s]);
+    }
+    int64_t many = moments == INT8 ? sc_moments8_bytes(n) : n;
+    tensor &g = p.random(BF16, {n}), &w = p.random(master, {n}), &m = p.random(moments, {many});
+    tensor &v = p.random(moments, {many}), &clip = p.empty(FP32, {2}), &step = p.integers({1}, 5, 6, INT64);
+    tensor &to = p.random(wire < 0 ? BF16 : wire, {n}), &largest = p.empty(FP32, {4});
+    fill(v, [] { return 0.0; });
+    if (moments == INT8) fill(m, [] { return 0.0; });
+    fill(w, [i = 0]() mutable { return i++ == 260 ? (double)NAN : normal(); });
+    fill(clip, [&, k = 0]() mutable { return k++ ? (double)skipped : 0.7; });
+    fill(largest, [k = 0]() mutable { return k++ ? 0 : 1024.0; });
+    sc_adam_args adam = {.grad = g.t,
+                         .master = w.t,
+                         .coefficient = clip.t,
+                         .m = m.t,
+                         .v = v.t,
+                         .step = step.t,
+                         .wire = given(wire >= 0, to),
+                         .largest = largest.t,
+                         .table = rows.data(),
+                         .ntable = (int64_t)rows.size(),
+                         .decoupled = true,
+                         .slice = n};
+    sc_sgd_args sgd = {.grad = g.t,
+                       .master = w.t,
+                       .coefficient = clip.t,
+                       .momentum = m.t,
+                       .largest = largest.t,
+                       .table = rows.data(),
+                       .ntable = (int64_t)rows.size(),
+                       .slice = n};
+    std::string name = text_of("%s finds largest magnitudes%s", name_of(what, c).c_str(), skipped ? ", skipped" : "");
+    if (wire >= 0) name += text_of(", %s wire", dtype_text(wire));
+    auto go = [&](trial t) {
+        numbers want = {1024, 0, 0, 0};
+        t.place[0].at = c.shard;
+        t.run();
+        for (int64_t i = 0; i < n; i++) {
+            int s = segment_of(c, i), of = s < 0 ? -1 : (int)matrix[s / 3];
+            double x = fabs(wire < 0 ? w.x[i] : stored(wire, w.x[i]));
+            if (of >= 0 && !(x <= want[of]) && !std::isnan(want[of])) want[of] = x;
+        }
+        for (size_t k = 0; k < want.size(); k++)
+            if (!(largest.x[k] == want[k] || (std::isnan(largest.x[k]) && std::isnan(want[k]))))
+                t.complain(text_of("largest[%d] = %.9g, wanted %.9g", (int)k, largest.x[k], want[k]).c_str());
+    };
+    if (strcmp(what, "sgd"))
+        go(trial(name, adam));
+    else
+        go(trial(name, sgd));
+}
+
 static void sum_squares_trial(int d, int64_t n, int64_t shift) {
     pool p;
     tensor &x = p.random(d, {n}, {}, shift), &y = p.empty(FP32, {1}), &work = p.work(sc_cuda_sum_squares_bytes(n));
@@ -670,6 +738,13 @@ static void optimizers() {
     }
     for (int d : floats)
         for (int moments : {FP32, BF16, INT8}) skipped_trial(d, moments);
+    for (bool skipped : {false, true}) {
+        for (int moments : {FP32, BF16, INT8}) {
+            for (int wire : {-1, (int)BF16, (int)FP16}) largest_trial("adam", FP32, wire, moments, skipped);
+            largest_trial("adam", BF16, -1, moments, skipped);
+        }
+        largest_trial("sgd", FP32, -1, FP32, skipped);
+    }
     for (double size : {1.0, 0.001}) clip_trial(size, false);
     for (double size : {1.0, 0.001, (double)INFINITY}) clip_trial(size, true);
     pool p;

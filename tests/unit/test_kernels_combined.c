@@ -286,3 +286,32 @@ Test(combined, adam_and_its_wire_shard) {
                 near(&wire, i, val(&p, i), 1e-3, "wire shard");
     }
 }
+
+/* By matrix: of two rows, one with a NaN; of one that none asks for; what is larger already stays. */
+Test(combined, adam_and_largest_magnitudes) {
+    static const int64_t segments[] = {10,   300,  0, 1, 300,  900,  1, -1, 900,  1000, 1, 1,
+                                       1000, 1900, 0, 2, 1900, 2500, 1, 0,  2500, 4000, 1, 3};
+    record.of[0].beta1 = 0.9f, record.of[0].beta2 = 0.95f, record.of[0].eps = 1e-8f;
+    record.lr[0] = 0.01f, record.lr[1] = 0.02f, record.weight_decay[1] = 0.1f;
+    for (int skipped = 0; skipped < 2; skipped++)
+        for (int w = 0; w < 3; w++, release()) {
+            sc_tensor g = filled(T_(FP32, 3000), 1, 0), p = filled(T_(w == 2 ? BF16 : FP32, 3000), 1, 0);
+            sc_tensor m = filled(T_(FP32, 3000), 0.1, 0), v = filled(T_(FP32, 3000), 0.1, 0.2), step = T_(INT64, 1);
+            sc_tensor wire = T_(BF16, 3000), largest = T_(FP32, 4), clip = T_(FP32, 2);
+            *(int64_t *)step.p = 3;
+            put(&clip, 0, 0.5), put(&clip, 1, skipped);
+            put(&p, 1500, -(double)NAN);
+            for (int k = 0; k < 4; k++) put(&largest, k, k == 3 ? 100 : 0);
+            run(adam, .grad = g, .master = p, .coefficient = clip, .m = m, .v = v, .step = step,
+                .wire = w == 1 ? wire : absent, .largest = largest, .decoupled = 1, .slice = 3000, .table = segments,
+                .ntable = 24);
+            double want[4] = {0, 0, NAN, 100};
+            for (int64_t i = 10; i < 2500; i++) {
+                int k = i < 300 || (i >= 900 && i < 1000) ? 1 : i >= 1900 ? 0 : -1;
+                if (k >= 0) want[k] = fmax(want[k], fabs(val(w == 1 ? &wire : &p, i)));
+            }
+            for (int k = 0; k < 4; k++)
+                cr_assert(isnan(want[k]) ? isnan(val(&largest, k)) : val(&largest, k) == (double)(float)want[k],
+                          "largest[%d] = %g, not %g", k, val(&largest, k), want[k]);
+        }
+}

@@ -125,16 +125,19 @@ Test(quantize, a_frozen_weight_has_no_turned_operands) {
 }
 
 Test(quantize, recomputed_blocks_keep_the_magnitudes_of_weights) {
-    const char *again = "nn.checkpoint_wrapper(block)";
-    const Program *p = program(lowered(text(again, "matmul_dtype = 'fp8'"), 1), "micro");
-    int weights = 0;
-    for (int i = 0; i < p->ops.n; i++) {
-        const Op *op = p->ops.at[i];
-        if (op->kind == OP_absmax && op->phase == RECOMPUTE)
-            cr_expect_null(op->absmax.x->param, "%s: of a parameter", op->id);
-        weights += op->kind == OP_absmax && op->phase == FORWARD && !op->region;
+    const char *on_host[] = {"matmul_dtype = 'fp8'", "matmul_dtype = 'fp8' }, offload = { optimizer = true"};
+    for (int k = 0; k < 2; k++) {
+        const char *again = "nn.checkpoint_wrapper(block)";
+        const Program *p = program(lowered(text(again, on_host[k]), 1), "micro");
+        int weights = 0;
+        for (int i = 0; i < p->ops.n; i++) {
+            const Op *op = p->ops.at[i];
+            if (op->kind == OP_absmax && op->phase == RECOMPUTE)
+                cr_expect_null(op->absmax.x->param, "%s: of a parameter", op->id);
+            weights += op->kind == OP_absmax && op->phase == FORWARD && !op->region;
+        }
+        cr_expect_eq(weights, k ? 3 : 0, "the update finds them where it has the wire");
     }
-    cr_expect_eq(weights, 3);
 }
 
 /* GPT-2's matrices are [inputs, outputs]: the product takes the transpose, and the gradient still lies as the matrix
@@ -148,7 +151,7 @@ Test(quantize, a_history_has_a_site_for_each_tensor) {
     cr_assert_not_null(g->amax_history);
     cr_expect_eq(g->amax_history->shape[0], 5, "two inputs, three gradients");
     cr_expect_eq(g->amax_seen->numel, 5);
-    cr_expect_eq(count(p, OP_absmax, NULL), 3, "weights are taken as they are");
+    cr_expect_eq(count(p, OP_absmax, NULL), 0, "weights are taken as they are, as the update has found them");
     cr_expect_eq(count(p, OP_update_amax, NULL), 1);
     bool taken[5] = {false};
     for (int i = 0; i < p->ops.n; i++) {
@@ -169,7 +172,7 @@ Test(quantize, a_history_has_a_site_for_each_tensor) {
 
 Test(quantize, a_loss_that_is_validated_takes_tensors_as_they_are) {
     const Program *p = program(lowered(text("", DELAYED), 1), "eval");
-    cr_expect_eq(count(p, OP_absmax, NULL), 5);
+    cr_expect_eq(count(p, OP_absmax, NULL), 2, "and weights as the update has found them");
     for (int i = 0; i < p->ops.n; i++)
         if (p->ops.at[i]->kind == OP_quantize) cr_expect_null(p->ops.at[i]->quantize.seen);
 }
@@ -340,6 +343,52 @@ Test(quantize, weights_travel_in_8_bits) {
         cr_expect_eq(turned, 3, "for the backward");
         cr_expect_eq(gathers(program(g, "eval"), part, FP8_E4M3), 1);
     }
+}
+
+/* The update that writes weights raises their magnitudes from 0; what reads them finds those of a matrix at its slot.
+ */
+static void expect_largest(const Graph *g, const Unit *u, int ranks, const char *program_name, int kept) {
+    const Program *p = program(g, program_name);
+    const Value *magnitudes = u->largest[0] ? u->largest[0]->value : NULL;
+    int zeroed = -1, raised = -1, read = 0;
+    cr_assert(magnitudes && u->largest[0]->cls == S_WIRE);
+    cr_expect_eq(u->largest[0]->numel, 4, "of three matrices, in fours");
+    for (int i = 0; i < p->ops.n; i++) {
+        const Op *op = p->ops.at[i];
+        cr_expect(op->kind != OP_absmax || !value_root(op->absmax.x)->state, "%s looks at a weight", op->id);
+        if (op->kind == OP_zero && op->zero.state == magnitudes) zeroed = i;
+        if (op->kind == OP_adam && op->adam.largest == magnitudes) raised = i;
+        if (op->kind != OP_quantize || value_root(op->quantize.amax) != magnitudes) continue;
+        cr_expect_eq(zeroed, -1, "%s reads them behind the update", op->id);
+        cr_expect(op->quantize.amax->offset >= 0 && op->quantize.amax->offset < 3);
+        read |= 1 << op->quantize.amax->offset;
+    }
+    cr_expect_eq(read, ranks == 1 ? kept : 0);
+    bool updates = !strcmp(program_name, "micro");
+    cr_expect_eq(zeroed >= 0, updates);
+    cr_expect(raised > zeroed || !updates);
+}
+
+Test(quantize, the_update_finds_the_magnitudes_of_weights) {
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        const Graph *g = lowered(text("", "matmul_dtype = 'fp8'"), ranks);
+        const Unit *u = unit_named(g, ranks == 1 ? "block" : "block fp8");
+        expect_largest(g, u, ranks, "micro", 7);
+        expect_largest(g, u, ranks, "eval", 7);
+        cr_expect_eq(count(program(g, "start"), OP_amax, u), 1, "before the first step they are looked for");
+        cr_expect_eq(count(program(g, "micro"), OP_amax, NULL), 0);
+    }
+}
+
+/* Of frozen matrices they are found once, and of none that another kernel casts for the products. */
+Test(quantize, magnitudes_of_weights_that_no_update_writes) {
+    const Graph *g = lowered(text("nn.freeze(block.down)", "matmul_dtype = 'fp8'"), 1);
+    const Unit *u = unit_named(g, "block");
+    cr_assert(u->largest[0] && u->largest[1]);
+    cr_expect_eq(count(program(g, "start"), OP_amax, u), 2);
+    g = lowered(text("", "matmul_dtype = 'fp8', reduce_dtype = 'fp32' }, offload = { params = true"), 1);
+    cr_expect_null(unit_named(g, "block")->largest[0]);
+    cr_expect_gt(count(program(g, "micro"), OP_absmax, NULL), 3);
 }
 
 /* Without clipping a unit is updated as soon as nothing reads it. */

@@ -59,14 +59,15 @@ static void store(Making *c, Unit *u, const State *from, const State *to, const 
     edit_before(c->edit, 0, shard_store_op(c->g, from->value, to->value, id, INIT, TO_INITIALIZE, false, 0, u));
 }
 
-/* The wire shard, as the master is. */
+/* The wire shard, and largest magnitudes, as the master is. */
 static void follow(Making *c, Unit *u, bool frozen, const char *what) {
     const State *from = frozen ? u->frozen : u->master, *wire = frozen ? u->frozen_wire : u->wire_shard;
-    if (wire == from) return;
-    if (shard_travels_narrow(u))
-        shard_quantize(c, u, frozen, INIT, 0);
-    else
-        store(c, u, from, wire, what);
+    if (shard_travels_narrow(u)) {
+        if (wire != from) shard_quantize(c, u, frozen, INIT, 0);
+        return;
+    }
+    if (wire != from) store(c, u, from, wire, what);
+    if (u->largest[frozen]) shard_find_largest(c, u, frozen);
 }
 
 /* What training needs beyond what a checkpoint holds: the wire shards. */

@@ -69,10 +69,15 @@ static bool stays_between(const Graph *g, const Unit *u) {
            (u->shard->size > 1 || u->policy->offload_params || u->policy->all_gather);
 }
 
-/* Of a wire in 8 bits. */
-static State *scales_of(Graph *g, Unit *u, bool frozen) {
-    const char *what = frozen ? "frozen scales" : "scales";
-    return unit_state(g, u, S_WIRE, what, FP32, SC_SCALES_APART * shard_narrow_matrices(u, frozen), false);
+/* Of the unit's matrices that products in 8 bits scale. */
+static void scale_states(Graph *g, Unit *u, bool frozen) {
+    int64_t n = shard_narrow_matrices(u, frozen);
+    if (shard_travels_narrow(u))
+        u->scales[frozen] =
+            unit_state(g, u, S_WIRE, frozen ? "frozen scales" : "scales", FP32, SC_SCALES_APART * n, false);
+    if (shard_keeps_largest(u, frozen))
+        u->largest[frozen] =
+            unit_state(g, u, S_WIRE, frozen ? "frozen largest" : "largest", FP32, round_up(n, 4), false);
 }
 
 /* offload.params: every copy of the parameters lies in host memory. offload.optimizer: all that the update reads and
@@ -90,12 +95,11 @@ static void unit_states(Graph *g, Unit *u) {
     int64_t n = shard_slice(u), frozen = u->frozen_numel / u->shard->size;
     bool master_on_host = p->offload_params || p->offload_optimizer, cast = u->wire != u->dtype && !p->all_gather;
     bool casts_often = p->offload_params && !u->host_update && g->training->accumulate == 1;
-    bool narrow = shard_travels_narrow(u);
     if (n) {
         u->master = u->wire_shard = unit_state(g, u, S_MASTER, "master", u->dtype, n, master_on_host);
         if ((cast && !casts_often) || p->offload_params != master_on_host)
             u->wire_shard = unit_state(g, u, S_WIRE, "wire", p->all_gather ? u->dtype : u->wire, n, p->offload_params);
-        if (narrow) u->scales[0] = scales_of(g, u, false);
+        scale_states(g, u, false);
         int64_t many = training_moment_bytes(o, n) / dtype_size(o->moment_dtype); /* in 8 bits, scales too */
         if (training_moments(o) > 0)
             u->m = unit_state(g, u, S_MOMENT1, "moment1", o->moment_dtype, many, p->offload_optimizer);
@@ -113,7 +117,7 @@ static void unit_states(Graph *g, Unit *u) {
     if (frozen) {
         u->frozen = u->frozen_wire = unit_state(g, u, S_FROZEN, "frozen", u->dtype, frozen, p->offload_params);
         if (cast) u->frozen_wire = unit_state(g, u, S_WIRE, "frozen wire", u->wire, frozen, p->offload_params);
-        if (narrow) u->scales[1] = scales_of(g, u, true);
+        scale_states(g, u, true);
         if (stays_between(g, u))
             u->gathered[1] = unit_state(g, u, S_GATHERED, "gathered frozen", u->wire, u->frozen_numel, false);
     }

@@ -2,6 +2,7 @@
  * rank's shard; before it, of Muon, whole matrices on the ranks that own them. Relies on: shard.h, schema/matrices.h.
  * Relied on by: shard.c. */
 #include "schema/matrices.h"
+#include "schema/segments.h"
 #include "shard.h"
 
 #include <math.h>
@@ -21,22 +22,27 @@ static int64_t bits_of(double x) {
 
 /* Flat ranges by optimizer group. Gaps belong to none: they stay zero whatever the optimizer's formula gives for zeros.
  * Moments of bf16 are rounded by words of their parameter's stream, so that each has a range and ends with its key.
- * Muon's update has a factor for each parameter there. */
+ * Muon's update has a factor for each parameter there. An update that finds largest magnitudes has a range a matrix. */
 static const int64_t *segments(Graph *g, const Unit *u, OpKind kind, int *n) {
     bool scaled = u->optimizer->rule->before && kind == op_by_name(u->optimizer->rule->update);
     bool keyed = scaled || (u->m && u->m->dtype == BF16);
+    bool finds = u->largest[0] && op_find(kind, PART_OPERAND, "largest") >= 0;
+    int last = -1;
     VEC(int64_t) t = {0};
     for (int i = 0; i < u->params.n && shard_trainable(u->params.at[i]); i++) {
         const Param *p = u->params.at[i];
-        int64_t end = p->flat_offset + param_numel(p);
-        if (!keyed && t.n && t.at[t.n - 1] == p->group && t.at[t.n - 2] == p->flat_offset) {
-            t.at[t.n - 2] = end;
+        int64_t end = p->flat_offset + param_numel(p), *row = t.n ? t.at + t.n - SC_SEGMENT - finds : NULL;
+        int matrix = finds ? shard_slot(p) : -1;
+        if (!keyed && row && row[2] == p->group && row[1] == p->flat_offset && matrix == last) {
+            row[1] = end;
             continue;
         }
+        last = matrix;
         push(&t, g->arena, p->flat_offset);
         push(&t, g->arena, end);
         push(&t, g->arena, p->group);
         if (keyed) push(&t, g->arena, scaled ? bits_of(adjustment(u->optimizer->adjust, p)) : (int64_t)p->key);
+        if (finds) push(&t, g->arena, matrix);
     }
     *n = t.n;
     return t.at;
@@ -95,6 +101,7 @@ static Op *update_op(Graph *g, Unit *u, OpKind kind, const char *id, Purpose pur
         {"master", u->master->value},
         {"coefficient", coefficient},
         {"step", o->rule->counts_steps ? g->step_state->value : NULL},
+        {"largest", u->largest[0] ? u->largest[0]->value : NULL},
         {o->rule->moments[0], u->m ? u->m->value : NULL},
         {o->rule->moments[1], u->v ? u->v->value : NULL},
     };
@@ -217,18 +224,18 @@ static Value *orthogonal(Making *c, Unit *u, Value *x, double *const *load, int 
     return scatters ? shard_add_out(g, op, BF16, shard_slice(u)) : x;
 }
 
-/* The unit's update, its average, and the wire shard that follows from the new master. */
+/* The unit's update, its average, and the wire shard that follows from the new master; of 8 bits it comes later. */
 static void update(Making *c, Unit *u, Value *grad, Value *coefficient, int pos) {
     Graph *g = c->g;
     const char *id = arena_printf(g->arena, "u%d", u->id);
+    if (u->largest[0])
+        edit_before(c->edit, pos,
+                    UNIT_OP(g, zero, u, arena_printf(g->arena, "largest%d", u->id), OPTIMIZER, TO_UPDATE,
+                            .state = u->largest[0]->value));
     Op *op = update_op(g, u, op_by_name(u->optimizer->rule->update), id, TO_UPDATE, grad, coefficient);
     edit_before(c->edit, pos, op);
     if (u->average) average(c, u, coefficient, pos);
-    if (u->wire_shard == u->master) return;
-    if (shard_travels_narrow(u)) {
-        shard_quantize(c, u, false, OPTIMIZER, pos);
-        return;
-    }
+    if (u->wire_shard == u->master || shard_travels_narrow(u)) return;
     /* A step that the scaler skips writes no wire shard; one on the host would then get what its twin on the device
      * began as. */
     bool may_skip = g->training->scaler && u->wire_shard->on_host;
@@ -244,7 +251,8 @@ static void update(Making *c, Unit *u, Value *grad, Value *coefficient, int pos)
 
 /* Without clipping, an update waits for nothing but its unit's gradient and the last use of its parameters. With a loss
  * scale, all updates wait until every gradient is known to be finite. Updates of whole matrices then overlap each
- * other: the next unit's are gathered while one's are orthogonalized, and the one's before come back. */
+ * other: the next unit's are gathered while one's are orthogonalized, and the one's before come back. While ranks
+ * exchange a unit's largest magnitudes, the next unit is updated. */
 Value *shard_optimizer(Making *c) {
     Graph *g = c->g;
     const GradScaler *scaler = g->training->scaler;
@@ -269,7 +277,7 @@ Value *shard_optimizer(Making *c) {
     for (int i = 0; i < g->axes.n; i++) load[i] = NEW_ARRAY(g->arena, double, g->axes.at[i]->size);
     for (int i = 0; i < g->units.n; i++)
         if (c->uses[i].flat_grad) units[n++] = g->units.at[i];
-    enum { STAGES = 3 };
+    enum { STAGES = 4 };
     for (int i = 0; i < n + STAGES - 1; i++)
         for (int stage = 0; stage < STAGES; stage++) {
             int k = one ? i : i - stage; /* without clipping, each unit at a place of its own */
@@ -281,6 +289,7 @@ Value *shard_optimizer(Making *c) {
             if (stage == 0) x[k] = whole ? gathered(c, u, use->kept_grad, coefficient, pos) : use->kept_grad;
             if (stage == 1 && whole) x[k] = orthogonal(c, u, x[k], load, pos);
             if (stage == 2) update(c, u, x[k], coefficient, pos);
+            if (stage == 3 && shard_travels_narrow(u)) shard_quantize(c, u, false, OPTIMIZER, pos);
         }
     if (scaler) edit_before(c->edit, end, shard_scale_update(g, coefficient));
     return coefficient;

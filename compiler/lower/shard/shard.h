@@ -94,7 +94,11 @@ typedef struct {
     int ntable;
 } AmaxExchange;
 
-/* The largest magnitudes of n parameters whose pieces lie in `shard`, over all ranks: fp32 [n, rounded up]. */
+/* Finds the largest magnitudes of the parameters whose pieces lie in `shard`; it has no result yet. */
+Op *shard_amax(Making *c, const AmaxExchange *at, Value *shard);
+/* The largest over all ranks of each of this rank's magnitudes. */
+Value *shard_exchange(Making *c, const AmaxExchange *at, Value *own);
+/* Both: of n parameters, fp32 [n, rounded up]. */
 Value *shard_largest(Making *c, const AmaxExchange *at, Value *shard, int n);
 
 /* ── layout.c ──────────────────────────────────────────────────────────────────────────────────────────────── */
@@ -111,12 +115,16 @@ Value *shard_optimizer(Making *c); /* returns the coefficient that clips */
 
 /* ── narrow.c ──────────────────────────────────────────────────────────────────────────────────────────────── */
 bool shard_travels_narrow(const Unit *u);              /* its gathers have 8 bits */
-int shard_narrow_matrices(const Unit *u, bool frozen); /* of so many scales */
+int shard_narrow_matrices(const Unit *u, bool frozen); /* that are looked at, of one scale each */
+int shard_slot(const Param *p);                        /* which of those p is, or is a part of; -1: none */
+/* The update finds the largest magnitudes, and Unit.largest has them; of what no rank gathers, frozen ones' too. */
+bool shard_keeps_largest(const Unit *u, bool frozen);
+void shard_find_largest(Making *c, Unit *u, bool frozen); /* those of what gathers read, when that was written anew */
 /* The unit's wire and scales, of the master as it is at `pos`. */
 void shard_quantize(Making *c, Unit *u, bool frozen, Phase phase, int pos);
 const Param *shard_narrow_read(const Value *v);               /* whose bytes, as they are gathered, v is; or NULL */
-bool shard_narrow_known(const Op *op);                        /* op makes what wires and scales are: it is not needed */
-Value *shard_narrow_scale(Graph *g, Value *v);                /* what v is as an operand: a scale, or v */
+bool shard_narrow_known(const Op *op);                        /* op makes what states have: it is not needed */
+Value *shard_narrow_scale(Graph *g, Value *v);                /* what v is as an operand: of a state, or v */
 Op *shard_narrow_turned(Graph *g, const Op *op, Value *full); /* instead of op, which turns a parameter; or NULL */
 
 /* ── assign.c ──────────────────────────────────────────────────────────────────────────────────────────────── */

@@ -62,23 +62,32 @@ Op *shard_fused_one(Making *c, Op *member, Dtype d) {
     return op;
 }
 
-/* Every rank's, gathered, and the largest of those. Slots in fours, so that pieces stay aligned. */
+Op *shard_amax(Making *c, const AmaxExchange *at, Value *shard) {
+    Graph *g = c->g;
+    Op *op = UNIT_OP(g, amax, at->unit, arena_printf(g->arena, "amax_%s", at->id), at->phase, at->kernel,
+                     .shard = shard, .axis = at->unit->shard->id);
+    op->src = at->src;
+    op->table = at->table;
+    op->ntable = at->ntable;
+    edit_before(c->edit, at->pos, op);
+    return op;
+}
+
+/* Slots in fours, so that pieces stay aligned. */
 Value *shard_largest(Making *c, const AmaxExchange *at, Value *shard, int n) {
+    return shard_exchange(c, at, shard_add_out(c->g, shard_amax(c, at, shard), FP32, round_up(n, 4)));
+}
+
+/* Every rank's, gathered, and the largest of those. */
+Value *shard_exchange(Making *c, const AmaxExchange *at, Value *own) {
     Graph *g = c->g;
     Unit *u = at->unit;
-    int64_t slots = round_up(n, 4), shape[2] = {u->shard->size, slots}, stride[2] = {slots, 1};
-    Op *own = UNIT_OP(g, amax, u, arena_printf(g->arena, "amax_%s", at->id), at->phase, at->kernel, .shard = shard,
-                      .axis = u->shard->id);
-    own->src = at->src;
-    own->table = at->table;
-    own->ntable = at->ntable;
-    edit_before(c->edit, at->pos, own);
-    Value *all = shard_add_out(g, own, FP32, slots);
-    if (u->shard->size == 1) return all;
+    int64_t slots = value_numel(own), shape[2] = {u->shard->size, slots}, stride[2] = {slots, 1};
+    if (u->shard->size == 1) return own;
     Op *gather = shard_collective(g, OP_all_gather, u, arena_printf(g->arena, "%s.amax", at->id), at->phase,
-                                  at->collective, u->shard, all);
+                                  at->collective, u->shard, own);
     edit_before(c->edit, at->pos, gather);
-    all = shard_add_out(g, gather, FP32, slots * u->shard->size);
+    Value *all = shard_add_out(g, gather, FP32, slots * u->shard->size);
     Op *max = UNIT_OP(g, max, u, arena_printf(g->arena, "max_%s", at->id), at->phase, at->kernel,
                       .x = value_new_view(g, all, 2, shape, stride, 0), .over = 1 << 0);
     edit_before(c->edit, at->pos, max);
