@@ -1,7 +1,7 @@
 /* Quantize fusion: gelu, a gate or their gradients, of which nothing but 8 bits is read, are not stored wide. The
  * kernel that quantizes computes them from their operands, and so does the one that looks for their largest magnitude.
- * A value that no longer exists is no longer rounded. Where the scale is that of steps before, the kernel that multiplies
- * quantizes gelu or the gate, too. Relies on: quantize, autodiff, ir/patterns.c. Relied on by: fuse. */
+ * A value that no longer exists is no longer rounded. Where the scale is that of steps before, the kernel that
+ * multiplies quantizes gelu or the gate, too. Relies on: quantize, autodiff, ir/patterns.c. Relied on by: fuse. */
 #include "../ir/patterns.h"
 #include "../ir/uses.h"
 #include "lower.h"
@@ -113,8 +113,8 @@ static void multiply_too(Graph *g, Program *p, const Uses *uses, int at) {
     if (!q->quantize.seen || !whole || q->quantize.dtype != FP8_E4M3 || (!gated && q->quantize.f != SC_GELU)) return;
     Op *z = product_of(uses, q->quantize.x, at), *gate = gated ? product_of(uses, q->quantize.gate, at) : NULL;
     if (!z || gated != (gate && gate != z)) return;
-    if (gated && (z->matmul.a != gate->matmul.a || z->matmul.bias || gate->matmul.bias ||
-                  gate->matmul.y->dtype != z->matmul.y->dtype))
+    if (gated && (OPERAND_OF(z, a) != OPERAND_OF(gate, a) || OPERAND_OF(z, bias) || OPERAND_OF(gate, bias) ||
+                  op_result(gate)->dtype != op_result(z)->dtype))
         return;
     p->ops.at[uses_position(uses, z)] = NULL;
     p->ops.at[at] = z;
@@ -127,19 +127,19 @@ static void multiply_too(Graph *g, Program *p, const Uses *uses, int at) {
     z->parts = (OpParts){.matmul_quantize = {.y = q->quantize.y,
                                              .scale = q->quantize.scale,
                                              .turned = q->quantize.turned,
-                                             .z = z->matmul.y,
-                                             .gate = gated ? gate->matmul.y : NULL,
-                                             .a = z->matmul.a,
-                                             .b = z->matmul.b,
-                                             .b_gate = gated ? gate->matmul.b : NULL,
-                                             .bias = z->matmul.bias,
-                                             .scale_a = z->matmul.scale_a,
-                                             .scale_b = z->matmul.scale_b,
-                                             .scale_gate = gated ? gate->matmul.scale_b : NULL,
+                                             .z = op_result(z),
+                                             .gate = gated ? op_result(gate) : NULL,
+                                             .a = OPERAND_OF(z, a),
+                                             .b = OPERAND_OF(z, b),
+                                             .b_gate = gated ? OPERAND_OF(gate, b) : NULL,
+                                             .bias = OPERAND_OF(z, bias),
+                                             .scale_a = OPERAND_OF(z, scale_a),
+                                             .scale_b = OPERAND_OF(z, scale_b),
+                                             .scale_gate = gated ? OPERAND_OF(gate, scale_b) : NULL,
                                              .amax = q->quantize.amax,
                                              .seen = q->quantize.seen,
                                              .f = q->quantize.f,
-                                             .dtype = z->matmul.y->dtype}};
+                                             .dtype = op_result(z)->dtype}};
     become(z, OP_matmul_quantize);
 }
 
