@@ -1,5 +1,6 @@
 /* matmul_quantize: the kernels of matmul and quantize one after the other, the latter when all parts are done.
- * Relies on: kernel.h, sc_matmul_quantize.h, k_matmul.c, k_quantize.c. Relied on by: generated code (products in 8 bits).
+ * Relies on: kernel.h, sc_matmul_quantize.h, k_matmul.c, k_quantize.c. Relied on by: generated code (products in 8
+ * bits).
  */
 #include "../sc_matmul_quantize.h"
 #include "kernel.h"
