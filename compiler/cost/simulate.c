@@ -187,7 +187,7 @@ static void measure_attention(Plan *plan) {
 }
 
 static bool multiplies_fp8(const Op *op) {
-    return op && op_is(op, T_PRODUCT | T_GROUPED) && rule_is_fp8(op_operand(op)->dtype);
+    return op && op_info[op_timed_as(op->kind)].traits & (T_PRODUCT | T_GROUPED) && rule_is_fp8(op_operand(op)->dtype);
 }
 
 /* Products in fp8: of what throughput, and by what their times are told. The CPU multiplies what they round in fp32. */

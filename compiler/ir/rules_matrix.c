@@ -249,6 +249,31 @@ void infer_quantize_gates(Graph *g, Op *op) {
     rule_out(g, op, &op->quantize_gates.dup_turned, d, 2, turned);
 }
 
+void infer_matmul_quantize(Graph *g, Op *op) {
+    const Value *a = op->matmul_quantize.a, *b = op->matmul_quantize.b;
+    int64_t shape[MAX_DIMS], turned[] = {b->shape[0], rule_rows(a)};
+    Dtype wide = (Dtype)op->matmul_quantize.dtype;
+    memcpy(shape, a->shape, sizeof shape);
+    shape[a->dims - 1] = b->shape[0];
+    rule_out(g, op, &op->matmul_quantize.y, FP8_E4M3, a->dims, shape);
+    rule_out(g, op, &op->matmul_quantize.scale, FP32, 0, (int64_t[1]){1});
+    rule_out(g, op, &op->matmul_quantize.turned, FP8_E4M3, 2, turned);
+    rule_out(g, op, &op->matmul_quantize.z, wide, a->dims, shape);
+    if (op->matmul_quantize.b_gate) rule_out(g, op, &op->matmul_quantize.gate, wide, a->dims, shape);
+}
+
+/* By a product's points: of both as one of twice the columns. What else is written hides behind the products. */
+Cost cost_matmul_quantize(const Op *op) {
+    const Value *a = op->matmul_quantize.a, *b = op->matmul_quantize.b;
+    double rows = (double)rule_rows(a), k = (double)b->shape[1];
+    double n = (double)b->shape[0] * (op->matmul_quantize.b_gate ? 2 : 1);
+    Cost c = rule_traffic(op, 2 * rows * n * k);
+    snprintf(c.variant, sizeof c.variant, "%s>%s nt", dtype_name(a->dtype), dtype_name(op->matmul_quantize.z->dtype));
+    memcpy(c.key, (double[]){rows, n, k, 1}, 4 * sizeof *c.key);
+    c.nkey = 4;
+    return c;
+}
+
 /* Of rows that no group has, none is read. */
 static Cost cost_of_rows(const Op *op) {
     const Value *counts = OPERAND_OF(op, counts), *x = OPERAND_OF(op, x);

@@ -15,6 +15,10 @@ int64_t work_matmul(const Op *op, const Machine *m) {
     return ((d == FP32 && !m->wide) || d == FP64) && y == d ? 0 : (int64_t)m->threads * SC_CPU_MATMUL_BYTES;
 }
 
+int64_t work_matmul_quantize(const Op *op, const Machine *m) {
+    return m->cuda ? 32 << 20 : (int64_t)m->threads * SC_CPU_MATMUL_BYTES;
+}
+
 static int64_t cudnn_backward_bytes(const Value *q, const Value *k, int64_t samples, int64_t heads) {
     return SC_CUDNN_SPARE +
            sc_cudnn_backward_bytes(samples, heads, q->shape[2] / k->shape[2], q->shape[1], k->shape[1], q->shape[3]);

@@ -1,8 +1,8 @@
 /* Quantize fusion: a norm, gelu, a gate and the gradients of gelu, of a gate and of rope, of which nothing but 8 bits
  * is read, are not stored wide. The kernel that quantizes computes them from their operands, and so does the one that
  * looks for their largest magnitude; of a norm there remain the statistics of rows, which the backward reads too. A
- * value that no longer exists is no longer rounded. Relies on: quantize, autodiff, ir/patterns.c. Relied on by: fuse.
- */
+ * value that no longer exists is no longer rounded. Where the scale is that of steps before, the kernel that multiplies
+ * quantizes gelu or the gate, too. Relies on: quantize, autodiff, ir/patterns.c. Relied on by: fuse. */
 #include "../ir/patterns.h"
 #include "../ir/uses.h"
 #include "lower.h"
@@ -170,6 +170,69 @@ static bool alike(const Readers *a, const Readers *b) {
            !a->absmax == !b->absmax && !OPERAND_OF(x, seen) == !OPERAND_OF(y, seen);
 }
 
+/* ── products ────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* The product of 8 bits that makes v, all of whose readers come after position `at`; else NULL. */
+static Op *product_of(const Uses *uses, const Value *v, int at) {
+    Op *op = v ? v->def : NULL;
+    if (!op || op->kind != OP_matmul || op->matmul.y != v || !op->matmul.scale_a) return NULL;
+    const Value *a = op->matmul.a, *b = op->matmul.b;
+    bool plain = !op->matmul.trans_a && op->matmul.trans_b && !op->matmul.epilogue && !op->matmul.c && b->dims == 2;
+    if (!plain || op->matmul.scale_a->dims == 2 || !value_contiguous(a) || !value_contiguous(b)) return NULL;
+    if (a->dtype != FP8_E4M3 || b->dtype != FP8_E4M3 || uses_is_result(uses, v)) return NULL;
+    for (const User *u = uses_users(uses, v); u; u = u->next)
+        if (uses_position(uses, u->op) < at) return NULL;
+    return op;
+}
+
+/* What the op at this place quantizes, gelu or a gate of products, is multiplied there by the same kernel. */
+static void multiply_too(Graph *g, Program *p, const Uses *uses, int at) {
+    Op *q = p->ops.at[at];
+    bool whole = q->quantize.both && !q->quantize.turn && !q->quantize.sum && !q->quantize.counts;
+    bool gated = q->quantize.f == SC_GATED;
+    if (!q->quantize.seen || !whole || q->quantize.dtype != FP8_E4M3 || (!gated && q->quantize.f != SC_GELU)) return;
+    Op *z = product_of(uses, q->quantize.x, at), *gate = gated ? product_of(uses, q->quantize.gate, at) : NULL;
+    if (!z || gated != (gate && gate != z)) return;
+    if (gated && (OPERAND_OF(z, a) != OPERAND_OF(gate, a) || OPERAND_OF(z, bias) || OPERAND_OF(gate, bias) ||
+                  op_result(gate)->dtype != op_result(z)->dtype))
+        return;
+    p->ops.at[uses_position(uses, z)] = NULL;
+    p->ops.at[at] = z;
+    if (gated) {
+        p->ops.at[uses_position(uses, gate)] = NULL;
+        lower_note_joined(g, z, gate, true);
+    }
+    lower_note_joined(g, z, q, true);
+    lower_join_region(z, q);
+    z->parts = (OpParts){.matmul_quantize = {.y = q->quantize.y,
+                                             .scale = q->quantize.scale,
+                                             .turned = q->quantize.turned,
+                                             .z = op_result(z),
+                                             .gate = gated ? op_result(gate) : NULL,
+                                             .a = OPERAND_OF(z, a),
+                                             .b = OPERAND_OF(z, b),
+                                             .b_gate = gated ? OPERAND_OF(gate, b) : NULL,
+                                             .bias = OPERAND_OF(z, bias),
+                                             .scale_a = OPERAND_OF(z, scale_a),
+                                             .scale_b = OPERAND_OF(z, scale_b),
+                                             .scale_gate = gated ? OPERAND_OF(gate, scale_b) : NULL,
+                                             .amax = q->quantize.amax,
+                                             .seen = q->quantize.seen,
+                                             .f = q->quantize.f,
+                                             .dtype = op_result(z)->dtype}};
+    become(z, OP_matmul_quantize);
+}
+
+static void multiply_and_quantize(Graph *g, Program *p) {
+    Uses *uses = uses_new(g, p);
+    int n = 0;
+    for (int i = 0; i < p->ops.n; i++)
+        if (p->ops.at[i]->kind == OP_quantize) multiply_too(g, p, uses, i);
+    for (int i = 0; i < p->ops.n; i++)
+        if (p->ops.at[i]) p->ops.at[n++] = p->ops.at[i];
+    p->ops.n = n;
+    uses_free(uses);
+}
+
 void lower_quantize_fusion(Graph *g, Program *p) {
     Uses *uses = uses_new(g, p);
     int n = p->ops.n;
@@ -206,4 +269,5 @@ void lower_quantize_fusion(Graph *g, Program *p) {
     for (int i = 0; i < n; i++)
         if (stands[i]) p->ops.at[p->ops.n++] = stands[i];
     uses_free(uses);
+    multiply_and_quantize(g, p);
 }

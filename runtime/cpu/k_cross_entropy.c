@@ -189,6 +189,7 @@ sc_kernel *sc_kernel_finish(sc_kernel *k) {
     if (k == sc_k_cross_entropy_grads) return sc_finish_cross_entropy_grads;
     if (k == sc_k_distillation) return sc_finish_distillation;
     if (k == sc_k_layer_norm_grads) return sc_finish_layer_norm_grads;
+    if (k == sc_k_matmul_quantize) return sc_finish_matmul_quantize;
     if (k == sc_k_rms_norm_grads) return sc_finish_rms_norm_grads;
     return k == sc_k_cross_entropy ? sc_finish_cross_entropy : NULL;
 }

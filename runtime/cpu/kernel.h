@@ -138,6 +138,7 @@ void sc_copy_view(const sc_task *task, const sc_tensor *to, const sc_tensor *fro
     }                                                                                                                  \
     static void name##_finish(const sc_task *task, const sc_##name##_args *k)
 sc_kernel sc_finish_cross_entropy, sc_finish_cross_entropy_grads; /* k_cross_entropy.c */
+sc_kernel sc_finish_matmul_quantize;                              /* k_matmul_quantize.c */
 sc_kernel sc_finish_distillation;                                 /* k_distillation.c */
 sc_kernel sc_finish_layer_norm_grads, sc_finish_rms_norm_grads;   /* k_norm.c */
 

@@ -217,6 +217,7 @@ EMULATED = [
     ("gpt2.lua", 2, dict(layers=1, dim=144, heads=4, vocab=256, batch=2, seq=40, matmul="fp8", recipe="block"), 2e-3),
     ("gpt2.lua", 2, dict(layers=2, dim=128, heads=2, vocab=256, batch=1, seq=64, precision="bf16", matmul="fp8", clip=0), 2e-3),
     ("llama3.lua", 2, dict(size="tiny", layers=1, dim=128, heads=2, kv_heads=1, ffn=64, vocab=256, batch=1, seq=64, precision="bf16", matmul="fp8", recipe="delayed"), 2e-3),
+    ("llama3.lua", 1, dict(size="tiny", layers=1, dim=64, heads=4, kv_heads=2, ffn=96, vocab=256, batch=2, seq=32, precision="bf16", matmul="fp8", recipe="delayed"), 2e-3),
     ("moe.lua", 2, dict(layers=1, dim=64, heads=2, kv_heads=2, head_dim=32, ffn=96, experts=4, vocab=256, batch=1, seq=64, precision="bf16", matmul="fp8", experts_matmul="fp8", recipe="delayed"), 2e-3),
 ]
 

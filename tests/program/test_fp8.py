@@ -246,6 +246,15 @@ def test_norms_and_rope_write_8_bits():
         same_run(first, trained(model="llama3.lua", sizes=sizes, precision="bf16", recipe="delayed", **what), str(what))
 
 
+def test_recomputing_a_gate_changes_no_bit():
+    """Its products and what is quantized of them are one op, which the backward makes again."""
+    llama3 = dict(model="llama3.lua", sizes=dict(SMALL, size="tiny", kv_heads=2, ffn=192), recipe="delayed")
+    for world in 1, 2:
+        first = trained(world=world, **llama3)
+        for what in "full", "selective":
+            same_run(first, trained(world=world, **llama3, recompute=what), "%d ranks, %s" % (world, what))
+
+
 def test_a_history_is_resumed():
     """Two steps and two more are four; a state without a history begins one, and one of another model's shape is left."""
     folder = scratch("fp8-resumed")

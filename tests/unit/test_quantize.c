@@ -183,12 +183,14 @@ Test(quantize, gates_write_8_bits) {
     for (int i = 0; i < p->ops.n; i++) {
         const Op *op = p->ops.at[i];
         if (op->kind == OP_quantize_gates) gates = op;
-        if (op->kind == OP_quantize && op->quantize.f) gated = op;
+        if (op->kind == OP_matmul_quantize) gated = op;
         if (op->kind == OP_quantize && op->quantize.sum) bias = op;
     }
     cr_assert(gates && gated && bias);
-    cr_expect_eq(gated->quantize.f, SC_GATED);
-    cr_expect_not_null(gated->quantize.gate);
+    cr_expect_eq(gated->matmul_quantize.f, SC_GATED);
+    cr_expect_eq(value_numel(gated->matmul_quantize.gate), value_numel(gated->matmul_quantize.z));
+    cr_expect_eq(gated->matmul_quantize.turned->shape[0], 128);
+    cr_expect_eq(products(p, FORWARD, true), 1, "of gate and up none is left");
     cr_expect_not_null(gates->quantize_gates.dup_turned);
     cr_expect_neq(gates->quantize_gates.dup_seen->offset, gates->quantize_gates.dgate_seen->offset);
     cr_expect_eq(count(p, OP_silu_mul, NULL) + count(p, OP_silu_mul_grad, NULL), 0);
