@@ -110,9 +110,9 @@ const Param *shard_narrow_read(const Value *v) {
 /* The parameter whose largest magnitude op finds, where a state has it. */
 static const Param *known_largest(const Op *op) {
     bool plain = op && op->kind == OP_absmax && op->nin == 1 && !op->absmax.f;
-    const Param *p = plain ? value_root(op->absmax.x)->param : NULL;
+    const Param *p = plain ? value_root(op_operand(op))->param : NULL;
     bool all = p && !p->is_buffer && !shard_travels_narrow(p->unit) && p->unit->largest[!shard_trainable(p)];
-    return all && p->looked_at && value_numel(op->absmax.x) == value_numel(whole(p)) ? p : NULL;
+    return all && p->looked_at && value_numel(op_operand(op)) == value_numel(whole(p)) ? p : NULL;
 }
 
 bool shard_narrow_known(const Op *op) {
