@@ -13,6 +13,7 @@ SC_KERNEL(amax) {
         if (p.begin >= p.end) continue;
         find_magnitudes<plain>(task, k->shard.dtype,
                                {{{(const char *)k->shard.p + p.begin * size_of(k->shard.dtype)}, {}, {}},
+                                {},
                                 {(float *)k->y.p + i},
                                 p.end - p.begin});
     }
