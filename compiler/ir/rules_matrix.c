@@ -225,17 +225,6 @@ void infer_quantize(Graph *g, Op *op) {
     if (op->quantize.sum) rule_out(g, op, &op->quantize.sums, FP32, 2, sums);
 }
 
-void infer_quantize_rope(Graph *g, Op *op) {
-    const Value *x = op->quantize_rope.x;
-    int64_t y[] = {x->shape[0], x->shape[1], x->shape[2] * x->shape[3]}, turned[] = {y[2], y[0] * y[1]}, one = 1;
-    int64_t sums[] = {(turned[1] + SC_SUMMED_ROWS - 1) / SC_SUMMED_ROWS, turned[0]};
-    Dtype d = (Dtype)op->quantize_rope.dtype;
-    rule_out(g, op, &op->quantize_rope.y, d, 3, y);
-    rule_out(g, op, &op->quantize_rope.scale, FP32, 0, &one);
-    if (op->quantize_rope.both) rule_out(g, op, &op->quantize_rope.turned, d, 2, turned);
-    if (op->quantize_rope.sum) rule_out(g, op, &op->quantize_rope.sums, FP32, 2, sums);
-}
-
 void infer_quantize_gates(Graph *g, Op *op) {
     const Value *x = op->quantize_gates.g;
     int64_t turned[] = {x->shape[x->dims - 1], rule_rows(x)}, one = 1;
@@ -297,12 +286,6 @@ Cost cost_quantize(const Op *op) {
              : op->quantize.turn ? "turn"
                                  : "",
              e && (op->quantize.both || op->quantize.turn) ? " " : "", e ? e->name : "");
-    return c;
-}
-
-Cost cost_quantize_rope(const Op *op) {
-    Cost c = cost_pointwise(op);
-    if (op->quantize_rope.both) snprintf(c.variant, sizeof c.variant, "both");
     return c;
 }
 

@@ -1,8 +1,8 @@
-/* Quantize fusion: a norm, gelu, a gate and the gradients of gelu, of a gate and of rope, of which nothing but 8 bits
- * is read, are not stored wide. The kernel that quantizes computes them from their operands, and so does the one that
- * looks for their largest magnitude; of a norm there remain the statistics of rows, which the backward reads too. A
- * value that no longer exists is no longer rounded. Where the scale is that of steps before, the kernel that multiplies
- * quantizes gelu or the gate, too. Relies on: quantize, autodiff, ir/patterns.c. Relied on by: fuse. */
+/* Quantize fusion: a norm, gelu, a gate and the gradients of the last two, of which nothing but 8 bits is read, are not
+ * stored wide. The kernel that quantizes computes them from their operands, and so does the one that looks for their
+ * largest magnitude; of a norm there remain the statistics of rows, which the backward reads too. A value that no
+ * longer exists is no longer rounded. Where the scale is that of steps before, the kernel that multiplies quantizes
+ * gelu or the gate, too. Relies on: quantize, autodiff, ir/patterns.c. Relied on by: fuse. */
 #include "../ir/patterns.h"
 #include "../ir/uses.h"
 #include "lower.h"
@@ -75,52 +75,6 @@ static void quantize_norm(Graph *g, Op *op, const Readers *r) {
                                               .centred = centred,
                                               .eps = FLOAT_OF(op, eps)}};
     become(op, OP_norm_statistics);
-}
-
-/* Of quantize, which reads what rope makes: it does so from rope's operand. */
-static void quantize_rope(Graph *g, Op *op, const Op *rope) {
-    op->parts = (OpParts){.quantize_rope = {.y = RESULT_OF(op, y),
-                                            .scale = RESULT_OF(op, scale),
-                                            .turned = RESULT_OF(op, turned),
-                                            .sums = RESULT_OF(op, sums),
-                                            .x = rope->rope.x,
-                                            .positions = rope->rope.positions,
-                                            .amax = OPERAND_OF(op, amax),
-                                            .seen = OPERAND_OF(op, seen),
-                                            .inverse = rope->rope.inverse,
-                                            .heads = rope->rope.heads,
-                                            .frequencies = rope->rope.frequencies,
-                                            .dtype = INT_OF(op, dtype),
-                                            .both = INT_OF(op, both),
-                                            .sum = INT_OF(op, sum),
-                                            .theta = rope->rope.theta,
-                                            .factor = rope->rope.factor,
-                                            .low = rope->rope.low,
-                                            .high = rope->rope.high,
-                                            .context = rope->rope.context,
-                                            .amplitude = rope->rope.scale}};
-    lower_note_joined(g, op, rope, true);
-    become(op, OP_quantize_rope);
-}
-
-/* The op that alone reads what rope makes, as [rows, columns] through a view, and quantizes it as quantize_rope can;
- * or NULL. */
-static Op *quantizes_rope(const Graph *g, const Uses *uses, const Op *rope, Op **view) {
-    Op *q = NULL;
-    *view = NULL;
-    if (uses_is_result(uses, rope->rope.y)) return NULL;
-    for (const User *u = uses_users(uses, rope->rope.y); u; u = u->next) {
-        Op **of = op_is(u->op, T_VIEW) ? view : u->op->kind == OP_quantize ? &q : NULL;
-        if (!of || *of) return NULL;
-        *of = u->op;
-    }
-    if (!q || !*view || OPERAND_OF(q, x) != op_result(*view) || !value_contiguous(rope->rope.x)) return NULL;
-    const int64_t *x = rope->rope.x->shape, head = x[3], *y = OPERAND_OF(q, x)->shape;
-    bool shaped = OPERAND_OF(q, x)->dims == 3 && y[0] == x[0] && y[1] == x[1] && y[2] == x[2] * head;
-    bool pairs = !rope->rope.interleaved && (!rope->rope.width || rope->rope.width == head) && head % 64 == 0;
-    bool one = !rope->rope.frequencies || graph_numbers_at(g, rope->rope.frequencies)->n == head / 2;
-    bool known = OPERAND_OF(q, seen) && !OPERAND_OF(q, counts) && !INT_OF(q, turn) && !INT_OF(q, f);
-    return shaped && pairs && one && known && head <= 256 && x[0] * x[1] % 4 == 0 ? q : NULL;
 }
 
 /* A norm's result, as it lies. */
@@ -241,12 +195,6 @@ void lower_quantize_fusion(Graph *g, Program *p) {
     for (int i = 0; i < n; i++) {
         Op *op = p->ops.at[i];
         Readers r, up;
-        if (stands[i] && op->kind == OP_rope) {
-            Op *view, *reader = quantizes_rope(g, uses, op, &view);
-            if (!reader) continue;
-            quantize_rope(g, reader, op);
-            stands[i] = stands[uses_position(uses, view)] = NULL;
-        }
         if (!stands[i] || !find_readers(uses, op_result(op), &r)) continue;
         if (may_be_normed(op, &r)) quantize_norm(g, op, &r);
         if (!pattern_epilogue_of(op->kind) || !laid_out_alike(op)) continue;

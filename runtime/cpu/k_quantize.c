@@ -1,11 +1,9 @@
 /* quantize: a tensor, or gelu, a gate or a norm of it, over a scale in 8 bits, as it lies, turned, or both;
- * quantize_gates: both gradients of a gate likewise; quantize_rope: what rope makes of a tensor; update_amax: the
- * history that scales come from. Relies on: magnitude.h, normed.h, rope.h. Relied on by: generated code (products in 8
- * bits). */
+ * quantize_gates: both gradients of a gate likewise; update_amax: the history that scales come from.
+ * Relies on: magnitude.h, normed.h. Relied on by: generated code (products in 8 bits). */
 #include "../sc_amax.h"
 #include "magnitude.h"
 #include "normed.h"
-#include "rope.h"
 
 #include <math.h>
 
@@ -17,21 +15,16 @@ typedef struct {
     int64_t f;
     const sc_tensor *counts;              /* of rows by group, behind which all is 0; NULL: all rows count */
     const sc_tensor *rstd, *mean, *w, *b; /* of a norm's result; NULL: x is no norm's, or it has none */
-    const sc_rope_args *rope;             /* what is quantized of x; NULL: another function */
 } source;
 
-/* What rows tell of: a norm, or rope. */
-static void by_rows(const source *s, int64_t at, int64_t n, const real *x, real *y) {
+static void normed(const source *s, int64_t at, int64_t n, const real *x, real *y) {
     real bw[SC_CHUNK], bb[SC_CHUNK];
     int64_t cols = sc_cols(s->x);
     for (int64_t j = 0, m; j < n; j += m) {
         int64_t row = (at + j) / cols, c = (at + j) % cols;
         m = sc_min(n - j, cols - c);
-        if (s->rope)
-            sc_rope_piece(s->rope, row, c, m, y + j);
-        else
-            sc_normalise(y + j, x + j, m, s->mean ? (real)sc_get(s->mean, row) : 0, (real)sc_get(s->rstd, row),
-                         s->w ? sc_in(s->w, c, m, bw) : NULL, s->b ? sc_in(s->b, c, m, bb) : NULL);
+        sc_normalise(y + j, x + j, m, s->mean ? (real)sc_get(s->mean, row) : 0, (real)sc_get(s->rstd, row),
+                     s->w ? sc_in(s->w, c, m, bw) : NULL, s->b ? sc_in(s->b, c, m, bb) : NULL);
     }
 }
 
@@ -42,8 +35,8 @@ static void values(const source *s, int64_t at, int64_t n, real *y, real *z) {
     if (up) {
         SC_ELEMENTWISE
         for (int64_t j = 0; j < n; j++) sc_silu_mul_grad(x[j], gate[j], up[j], &y[j], &z[j]);
-    } else if (s->rstd || s->rope) {
-        by_rows(s, at, n, x, y);
+    } else if (s->rstd) {
+        normed(s, at, n, x, y);
     } else if (s->f == SC_GATED) {
         SC_ELEMENTWISE
         for (int64_t j = 0; j < n; j++) y[j] = sc_silu_mul(gate[j], x[j]);
@@ -146,7 +139,7 @@ static void quantize_all(const sc_task *task, const source *s, target *t, int nt
 SC_KERNEL(absmax) {
     source s = {
         &k->x,           sc_given(&k->gate), NULL, k->f, sc_given(&k->counts), sc_given(&k->rstd), sc_given(&k->mean),
-        sc_given(&k->w), sc_given(&k->b),    NULL};
+        sc_given(&k->w), sc_given(&k->b)};
     target t = {.most = 0};
     if (task->part) return;
     find(&s, rows_taken(&s) * sc_cols(&k->x), &t, 1);
@@ -165,29 +158,9 @@ SC_KERNEL(absmax_gates) {
 SC_KERNEL(quantize) {
     source s = {
         &k->x,           sc_given(&k->gate), NULL, k->f, sc_given(&k->counts), sc_given(&k->rstd), sc_given(&k->mean),
-        sc_given(&k->w), sc_given(&k->b),    NULL};
+        sc_given(&k->w), sc_given(&k->b)};
     target t = {&k->amax, sc_given(&k->seen), &k->scale, k->turn ? NULL : &k->y, k->turn ? &k->y : sc_given(&k->turned),
                 .by = 1};
-    quantize_all(task, &s, &t, 1, sc_given(&k->sums));
-}
-
-SC_KERNEL(quantize_rope) {
-    sc_rope_args turn = {.x = k->x,
-                         .positions = k->positions,
-                         .inverse = k->inverse,
-                         .heads = k->heads,
-                         .frequencies = k->frequencies,
-                         .theta = k->theta,
-                         .factor = k->factor,
-                         .low = k->low,
-                         .high = k->high,
-                         .context = k->context,
-                         .scale = k->amplitude};
-    sc_tensor rows = k->x; /* [B S, H D] */
-    rows.dims = 2, rows.shape[1] = rows.stride[0] = k->x.shape[2] * k->x.shape[3], rows.stride[1] = 1;
-    rows.shape[0] = k->x.shape[0] * k->x.shape[1];
-    source s = {.x = &rows, .rope = &turn};
-    target t = {&k->amax, &k->seen, &k->scale, &k->y, sc_given(&k->turned), .by = 1};
     quantize_all(task, &s, &t, 1, sc_given(&k->sums));
 }
 

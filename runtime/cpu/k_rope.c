@@ -1,8 +1,8 @@
 /* rope: rotary position embedding (Su et al. 2021) in the layout of Hugging Face: pairs (d, d + W/2) of the first W
  * elements of a head, or `interleaved` (2d, 2d + 1). The other elements stay. rms_norm_rope: of heads that rms_norm has
  * normalised.
- * Relies on: rope.h, k_norm.c.
- * Relied on by: generated code, k_quantize.c.
+ * Relies on: kernel.h, k_norm.c.
+ * Relied on by: generated code.
  *
  * x [B,S,H,D], angle a = position · f_d, f_d = theta^(-2d/W), rounded to real as PyTorch does:
  * y[d] = x[d] cos a - x[d+W/2] sin a;  y[d+W/2] = x[d+W/2] cos a + x[d] sin a. The inverse (the gradient) negates sin.
@@ -10,7 +10,7 @@
  * original/high stay, between them f is blended. A list of frequencies replaces all this; where it has two numbers a
  * pair, the second half says by which of positions [n,B,S] a pair turns. Cosines and sines are multiplied by scale (0:
  * by 1). Of `heads` heads from the first on; the others stay (0: of all). */
-#include "rope.h"
+#include "kernel.h"
 
 enum { HALF = 512 }; /* pairs at a time */
 
@@ -96,25 +96,6 @@ static void rotate_rows(const sc_rope_args *k, sc_range rows, int64_t width, int
 static void rope(const sc_rope_args *k, sc_range rows) {
     int64_t width = k->width ? k->width : k->x.shape[3], half = width / 2;
     for (int64_t d = 0; d < half; d += HALF) rotate_rows(k, rows, width, d, sc_min(HALF, half - d));
-}
-
-/* One by one: the kernel that quantizes takes short pieces of rows. */
-void sc_rope_piece(const sc_rope_args *k, int64_t row, int64_t c, int64_t n, real *y) {
-    const sc_tensor *x = &k->x, *positions = sc_given(&k->positions);
-    int64_t seq = x->shape[1], head = x->shape[3], half = head / 2, b = row / seq, s = row % seq;
-    int64_t turned = (k->heads ? k->heads : x->shape[2]) * head;
-    real position = (real)(positions ? sc_index(positions, b * positions->stride[0] + s * positions->stride[1]) : s);
-    real scale = k->scale != 0 ? (real)k->scale : 1, sign = k->inverse ? -1 : 1;
-    for (int64_t i = c; i < c + n; i++) {
-        int64_t at = row * x->shape[2] * head + i, d = i % head;
-        real own = (real)sc_get(x, at), sine, cosine;
-        y[i - c] = own;
-        if (i >= turned) continue;
-        real other = (real)sc_get(x, d < half ? at + half : at - half);
-        sc_sincos((double)(position * frequency(k, d % half, head)), &sine, &cosine);
-        sine *= sign * scale, cosine *= scale;
-        y[i - c] = d < half ? own * cosine - other * sine : own * cosine + other * sine;
-    }
 }
 
 SC_KERNEL(rope) {

@@ -14,7 +14,7 @@ namespace {
 
 /* ── values: OUT numbers of IN operands, of others that have a number a column, and of statistics of rows ────────── */
 template <int N, int M, int C = 0, int R = 0> struct values { /* `of` reads them in this order */
-    enum { IN = N, OUT = M, BY_COLUMN = C, BY_ROW = R, ALL = N + C + R, PAIRS = 0 };
+    enum { IN = N, OUT = M, BY_COLUMN = C, BY_ROW = R, ALL = N + C + R };
     /* What an operand by column that is not there would hold. */
     static SC_DEVICE float without(int) { return 0; }
 };

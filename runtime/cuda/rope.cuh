@@ -1,6 +1,6 @@
 /* What the kernels of rotary positions share: by which angles the pairs of a head turn.
  * Relies on: kernel.cuh.
- * Relied on by: k_rope.cu, k_norm_rope.cu, k_quantize.cu.
+ * Relied on by: k_rope.cu, k_norm_rope.cu.
  *
  * The host computes the frequencies, as the CPU twin does; they travel as an argument of the launch. A block has a few
  * places in the sequence, in a few samples where all have the same positions: it makes the sines and cosines in double

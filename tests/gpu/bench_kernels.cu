@@ -275,19 +275,6 @@ static void narrow_of(const sizes &s, int64_t n) {
     time_kernel(label(s, "quantize, both, rms_norm"), k, bytes);
     k.mean = row, k.b = w;
     time_kernel(label(s, "quantize, both, layer_norm"), k, bytes);
-    int64_t all = (s.heads + 2 * s.kv) * s.head;
-    time_kernel(label(s, "quantize_rope, both"),
-                sc_quantize_rope_args{.y = described(FP8_E5M2, {n, all}),
-                                      .scale = one,
-                                      .turned = described(FP8_E5M2, {all, n}),
-                                      .x = described(BF16, {s.batch, s.seq, s.heads + 2 * s.kv, s.head}),
-                                      .amax = one,
-                                      .seen = one,
-                                      .inverse = 1,
-                                      .heads = s.heads + s.kv,
-                                      .both = 1,
-                                      .theta = 500000},
-                4 * (double)(n * all));
 }
 
 static void others_of(const sizes &s, int64_t n) {

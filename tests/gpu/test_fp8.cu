@@ -232,64 +232,6 @@ static void delayed_trial(int from, int to, int64_t f, int64_t rows, int64_t col
     delete t;
 }
 
-/* Heads of which the first `turned` turn; the second sample's positions are its own where there are any. A fast sine is
- * off by some millionths. */
-static void rope_trial(int from, int64_t batch, int64_t seq, int64_t heads, int64_t turned, int64_t head, bool given_at,
-                       float known, bool both) {
-    pool p;
-    int64_t rows = batch * seq, cols = heads * head, half = head / 2;
-    tensor &x = p.random(from, {batch, seq, heads, head}, {}, 0, 3), &at = p.integers({batch, seq}, 0, 9000);
-    tensor &amax = p.empty(FP32, {1}), &seen = p.empty(FP32, {1}), &scale = p.empty(FP32, {1});
-    tensor &y = p.empty(FP8_E5M2, {batch, seq, cols}), &across = p.empty(FP8_E5M2, {cols, rows});
-    tensor &sums = p.empty(FP32, {(rows + SC_SUMMED_ROWS - 1) / SC_SUMMED_ROWS, cols});
-    fill(amax, [&] { return known; });
-    fill(seen, [&] { return 0; });
-    trial t(text_of("quantize_rope %s %lld x %lld, %lld of %lld heads of %lld, known %g%s%s", dtype_text(from),
-                    (long long)batch, (long long)seq, (long long)turned, (long long)heads, (long long)head, known,
-                    given_at ? " at given places" : "", both ? " both" : ""),
-            sc_quantize_rope_args{.y = y.t,
-                                  .scale = scale.t,
-                                  .turned = given(both, across),
-                                  .sums = given(both, sums),
-                                  .x = x.t,
-                                  .positions = given(given_at, at),
-                                  .amax = amax.t,
-                                  .seen = seen.t,
-                                  .inverse = 1,
-                                  .heads = turned,
-                                  .both = both,
-                                  .sum = both,
-                                  .theta = 500.0});
-    t.run();
-    numbers want(rows * cols), total(count(sums));
-    double most = 0;
-    for (int64_t i = 0; i < rows * cols; i++) {
-        int64_t row = i / cols, c = i % cols, d = c % head;
-        float place = given_at ? (float)at.x[row] : (float)(row % seq);
-        double a = place * (float)(1 / pow(500.0, (double)((float)(2 * (d % half)) / (float)head)));
-        want[i] = c >= turned * head ? x.x[i]
-                  : d < half         ? x.x[i] * cos(a) + x.x[i + half] * sin(a)
-                                     : x.x[i] * cos(a) - x.x[i - half] * sin(a);
-        most = fmax(most, fabs(want[i]));
-        total[row / SC_SUMMED_ROWS * cols + c] += want[i];
-    }
-    t.expect("seen", seen, {most}, 1, 1e-5);
-    double magnitude = known ? known : seen.x[0], by = 57344 / magnitude;
-    int64_t off = 0, wrong = 0, unlike = 0;
-    for (int64_t i = 0; i < rows * cols; i++) {
-        uint8_t bits, below, above;
-        float q = (float)(want[i] * by), slack = 1e-5f * (float)(fabs(q) + most * by);
-        encode(FP8_E5M2, &bits, q), encode(FP8_E5M2, &below, q - slack), encode(FP8_E5M2, &above, q + slack);
-        off += y.x[i] != decode(FP8_E5M2, &bits);
-        wrong += !(y.x[i] >= decode(FP8_E5M2, &below) && y.x[i] <= decode(FP8_E5M2, &above));
-        unlike += both && across.x[i % cols * rows + i / cols] != y.x[i];
-    }
-    if (wrong) t.complain("elements are not near the wanted ones");
-    if (unlike) t.complain("the transpose differs");
-    if (off > rows * cols / 100) t.complain("more than 1 % of the elements are not the wanted ones");
-    if (both) t.expect("sums", sums, total, 100);
-}
-
 static void statistics_trial(int d, bool centred, int64_t rows, int64_t cols) {
     pool p;
     tensor &x = p.random(d, {rows, cols}, {}, 0, 3), &mean = p.empty(FP32, {rows}), &rstd = p.empty(FP32, {rows});
@@ -487,13 +429,6 @@ static void gathers_of_8() {
 
 static void bits_of_8() {
     if (!wanted("absmax quantize update_amax norm_statistics")) return;
-    for (int d : floats) {
-        rope_trial(d, 2, 70, 4, 3, 64, false, 0, true);
-        rope_trial(d, 3, 44, 3, 3, 128, true, 40, true);
-        rope_trial(d, 1, 132, 2, 1, 192, false, 30, false);
-        rope_trial(d, 4, 3, 1, 1, 256, true, 0, false);
-        if (!quick) rope_trial(d, 2, 2048, 48, 40, 64, false, 0, true);
-    }
     for (int d : floats)
         for (bool centred : {false, true}) {
             statistics_trial(d, centred, 33, 256);

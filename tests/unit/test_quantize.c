@@ -264,31 +264,6 @@ Test(quantize, a_norm_that_something_else_reads_is_stored) {
     cr_expect_null(of_kind(p, OP_quantize, true));
 }
 
-/* Of linear's result, heads of a size that rope turns. */
-static const Program *with_rope(int head, const char *more, const char *policy) {
-    char result[200];
-    snprintf(result, sizeof result, "nn.rope(self.linear(y):view(2, 32, %d, %d)%s):view(2, 32, 64)", 64 / head, head,
-             more);
-    return with_norm("RMSNorm(128)", result, policy, "micro");
-}
-
-Test(quantize, gradients_that_rope_turns_back_are_written_in_8_bits) {
-    const Program *p = with_rope(64, ", { theta = 100 }", DELAYED);
-    const Op *op = of_kind(p, OP_quantize_rope, false);
-    cr_assert_not_null(op);
-    cr_expect_eq(count(p, OP_rope, NULL), 1, "the forward's");
-    cr_expect(op->quantize_rope.inverse && op->quantize_rope.both && op->quantize_rope.sum && op->quantize_rope.turned);
-    cr_expect_eq(op->quantize_rope.theta, 100);
-    cr_expect_eq(op->quantize_rope.x->shape[3], 64);
-    cr_expect_eq(op->quantize_rope.y->dtype, FP8_E5M2);
-    const Program *wide[] = {with_rope(32, "", DELAYED), with_rope(64, ", { interleaved = true }", DELAYED),
-                             with_rope(64, ", { width = 32 }", DELAYED), with_rope(64, "", "matmul_dtype = 'fp8'")};
-    for (int k = 0; k < 4; k++) {
-        cr_expect_eq(count(wide[k], OP_rope, NULL), 2, "%d", k);
-        cr_expect_null(of_kind(wide[k], OP_quantize_rope, false), "%d", k);
-    }
-}
-
 Test(quantize, gradients_of_turned_weights_are_not_copied) {
     const char *turned = "block.down.weight = nn.parameter { 128, 64 }\n"
                          "block.down.bias = nil\n"
