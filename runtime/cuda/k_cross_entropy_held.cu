@@ -2,7 +2,7 @@
  * Relies on: cross_entropy.cuh, copies.cuh.
  * Relied on by: k_cross_entropy.cu, which says what they are.
  *
- * A row is held by a cluster of 1, 2, 4 or 8 blocks. A thread has HELD accesses of 16 bytes in registers and up to
+ * A row is held by a cluster of 1, 4 or 8 blocks. A thread has HELD accesses of 16 bytes in registers and up to
  * COPIED more in shared memory, where asynchronous copies put them and no other thread looks at them. Warp w takes its
  * largest logit m_w and s_w = Σ e^(x - m_w) without the target's, and sends both to every block of the cluster; after
  * the cluster's barrier each warp has most = max m_w and rest = Σ s_w e^(m_w - most), all in the same order. The
@@ -241,13 +241,14 @@ template <class E> __global__ void __launch_bounds__(MOST_THREADS, 2) held_losse
  *    65536 × 16384   1,399  1,072  1,066       8192 × 128256  1,494  1,117  1,043
  *    65536 × 50304   3,798  3,203  3,262      32768 × 151936  6,979  5,050  4,924
  *   32768 × 100352   4,539  3,363  3,254       8192 × 400000  4,665  3,478  3,242
- * Shorter rows, fp32 and other GPUs were not tried. */
+ * Where one block is too few, four take 2,453 us and two 2,734 (16384 × 128256, behind products), eight 2,726; where
+ * one is enough, four take 2,016 and one 1,804 (32768 × 50304). Shorter rows, fp32 and other GPUs were not tried. */
 bool sc_cuda_loss_held(const sc_task *task, const sc_cross_entropy_grads_args *k, const loss_task &a) {
     const sc_tensor *x = &k->logits;
     bool sixteen = x->dtype == BF16 || x->dtype == FP16, hopper = sc_library(task) && sc_library(task)->major == 9;
-    int accesses = a.cols / 8, each = HELD + COPIED, blocks = 1;
-    while (blocks < MOST_BLOCKS && accesses > MOST_THREADS * each * blocks) blocks *= 2;
-    bool fits = a.cols >= LEAST_COLS && accesses <= MOST_THREADS * each * blocks;
+    int accesses = a.cols / 8, each = HELD + COPIED, block = MOST_THREADS * each;
+    int blocks = accesses <= block ? 1 : accesses <= 4 * block ? 4 : MOST_BLOCKS;
+    bool fits = a.cols >= LEAST_COLS && accesses <= block * blocks;
     bool shaped = a.smoothing > 0 || a.cap > 0;
     if (!sixteen || !hopper || !fits || shaped || !wide_rows(x) || !wide_rows(&k->dlogits)) return false;
     int threads = (int)ceil_div(accesses, each * blocks * WARP) * WARP;
