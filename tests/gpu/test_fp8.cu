@@ -4,6 +4,8 @@
  * k_copy.cu, k_grouped.cu, k_grouped_hopper_fp8.cu. Relied on by: make gpu-test. Arguments as test_kernels.cu's. */
 #include "trial.h"
 
+#include "../../runtime/sc_amax.h"
+
 /* ── magnitudes ───────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 /* Of three parameters in a flat buffer that four ranks share; a fourth has an element that is no number. */
@@ -374,12 +376,12 @@ static void shard_trial(int from, int of, int shard, int64_t slice) {
     pool p;
     const std::vector<int64_t> table = {0, 0, 4096, 3, 4352, 1024, 4, 5632, 20480, 5};
     tensor &x = p.random(from, {slice}), &amax = p.empty(FP32, {4}), &y = p.empty(FP8_E4M3, {slice});
-    tensor &scales = p.empty(FP32, {4});
+    tensor &scales = p.empty(FP32, {4 * SC_SCALES_APART});
     const float most[] = {2.7f, 0, 1.9f, 0};
     fill(x, [&, i = shard * slice]() mutable { return i++ >= 4352 && i <= 4352 + 1024 ? 0 : normal(); });
     fill(amax, [&, i = 0]() mutable { return most[i++]; });
-    numbers want(slice), by(4);
-    for (int k = 0; k < 4; k++) by[k] = most[k] == 0 ? 1 : (float)as(of, most[k]) / 448.0f;
+    numbers want(slice), by;
+    for (float m : most) by.insert(by.end(), SC_SCALES_APART, m == 0 ? 1 : (float)as(of, m) / 448.0f);
     for (int k = 0; k < 3; k++) {
         float times = most[k] == 0 ? 1 : 448.0f / (float)as(of, most[k]);
         for (int64_t i = table[1 + 3 * k]; i < table[1 + 3 * k] + table[2 + 3 * k]; i++)
