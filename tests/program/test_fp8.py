@@ -10,7 +10,7 @@ import os
 import re
 import sys
 
-from harness import ROOT, SHARDC, build, check, close, command, corpus, entry, floats, microbatches, must, planned, read_log, read_safetensors, relative, same_run, scratch, settings, shared, steps, train, write_safetensors
+from harness import ROOT, SHARDC, build, check, close, command, corpus, entry, events_of, floats, microbatches, must, planned, read_log, read_safetensors, relative, same_run, scratch, settings, shared, steps, train, write_safetensors
 
 sys.path.append(os.path.join(ROOT, "tests", "golden"))
 from signs import hash_of, hashed, signed_sum  # noqa: E402
@@ -380,7 +380,7 @@ def test_what_gpus_multiply_fp8_by_is_told():
         must([SHARDC, "inspect", *args, "--format", "json", "-o", path])
         plan = json.load(open(path))
         said = plan["prediction"]["fp8"]
-        check(name not in ("h100", "h200") or plan["device"]["time_off"] == 0.11, "steps in fp8 were off by 11 %%: %s" % plan["device"])
+        check(name not in ("h100", "h200") or plan["device"]["time_off"] == 0.15, "steps in fp8 were off by 15 %%: %s" % plan["device"])
         for text in must([SHARDC, "predict", *args]), must([SHARDC, "predict", path]):
             check("products in fp8: %s" % said in entry(text, "times"), text)
         found[name] = said
