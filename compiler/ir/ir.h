@@ -100,7 +100,8 @@ typedef struct Joined {
     const char *id;
     OpKind kind;
     const struct Joined *next;
-    bool turned; /* the first then became an op of another kind, whose name stands for both */
+    const struct Module *module; /* that called it */
+    bool turned;                 /* the first then became an op of another kind, whose name stands for both */
 } Joined;
 
 struct Op {

@@ -21,7 +21,8 @@ static inline void lower_join_region(Op *op, const Op *like) {
 /* For people: op does what `then` did, too. turned: by a kernel that is named otherwise than either. */
 static inline void lower_note_joined(const Graph *g, Op *op, const Op *then, bool turned) {
     Joined *joined = NEW(g->arena, Joined);
-    *joined = (Joined){.id = then->id, .kind = then->kind, .next = op->joined, .turned = turned};
+    *joined =
+        (Joined){.id = then->id, .kind = then->kind, .next = op->joined, .module = then->module, .turned = turned};
     op->joined = joined;
 }
 

@@ -103,6 +103,19 @@ static bool names_input(const char *const *list, int n) {
     return false;
 }
 
+/* Does the list name results that op has as this kind? What several ops became, of another kind, is found by the name
+ * of each, and matmul_quantize by the modules of its products. */
+static bool named(const char *const *list, int n, const Op *op, OpKind kind, bool of_second, const Module *at) {
+    if (names(list, n, kind, op->module, of_second, at)) return true;
+    if (op->kind == OP_matmul_quantize && names(list, n, OP_matmul, op->module, false, at)) return true;
+    for (const Joined *j = op->joined; j && j->turned; j = j->next) {
+        bool product = op_info[j->kind].traits & T_PRODUCT;
+        if (names(list, n, j->kind, op->module, of_second, at)) return true;
+        if (product && names(list, n, j->kind, j->module, false, at)) return true;
+    }
+    return false;
+}
+
 /* Marks what the lists of checkpoint k name among op's results and inputs. m: the module that k is set on; NULL: k is
  * the checkpoint of the call that op was traced in. What is offloaded is kept, in host memory, so an `offload` name is
  * also a `save` name. */
@@ -115,12 +128,8 @@ static void mark_listed(Recompute *c, const Op *op, const Checkpoint *k, const M
         bool of_second = between && op->out[i] != between;
         OpKind kind = of_second ? second.kind : op->kind;
         Value *v = value_root(op->out[i]);
-        /* What two ops became, of another kind, is found by the name of the second too. */
-        OpKind also = op->joined && op->joined->turned ? op->joined->kind : kind;
-        bool offload = names(k->offload, k->noffload, kind, op->module, of_second, at) ||
-                       names(k->offload, k->noffload, also, op->module, of_second, at);
-        v->saved |= offload || names(k->save, k->nsave, kind, op->module, of_second, at) ||
-                    names(k->save, k->nsave, also, op->module, of_second, at);
+        bool offload = named(k->offload, k->noffload, op, kind, of_second, at);
+        v->saved |= offload || named(k->save, k->nsave, op, kind, of_second, at);
         c->offload[v->id] |= offload;
     }
     bool offload = names_input(k->offload, k->noffload), save = offload || names_input(k->save, k->nsave);

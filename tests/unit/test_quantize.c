@@ -170,6 +170,25 @@ Test(quantize, a_history_has_a_site_for_each_tensor) {
     }
 }
 
+/* A product that quantizes its own sums is kept by the name of a product, and by the path of each. */
+Test(quantize, a_kept_product_is_not_multiplied_again) {
+    const char *lists[] = {"",
+                           "{ save = { 'matmul' } }",
+                           "{ save = { 'gate' } }",
+                           "{ save = { 'up' } }",
+                           "{ save = { 'quantize' } }",
+                           "{ save = { 'down' } }"};
+    for (int k = 0; k < 6; k++) {
+        char again[96];
+        snprintf(again, sizeof again, "nn.checkpoint_wrapper(block%s%s)", k ? ", " : "", lists[k]);
+        const Program *p = program(lowered(text(again, DELAYED), 1), "micro");
+        int products = 0;
+        for (int i = 0; i < p->ops.n; i++)
+            products += p->ops.at[i]->kind == OP_matmul_quantize && p->ops.at[i]->phase == RECOMPUTE;
+        cr_expect_eq(products, k == 0 || k == 5, "%s", lists[k]);
+    }
+}
+
 Test(quantize, a_loss_that_is_validated_takes_tensors_as_they_are) {
     const Program *p = program(lowered(text("", DELAYED), 1), "eval");
     cr_expect_eq(count(p, OP_absmax, NULL), 2, "and weights as the update has found them");
