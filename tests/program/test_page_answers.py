@@ -237,7 +237,8 @@ def test_sums_of_a_range_and_of_a_module():
                 compared += 1
             b.press("Escape")
             check(b.run("document.querySelector('#sums-of').textContent") == "All of micro", "Escape leaves the sums of a range")
-            row, member, x, y = b.run("""(() => { const p = shardc.painter, r = p.moduleRows.find(r => r.members.length > 1) || p.moduleRows[0], k = [...r.spans.starts.keys()].find(k => p.x(r.spans.ends[k]) - p.x(r.spans.starts[k]) > 4);
+            row, member, x, y = b.run("""(() => { const p = shardc.painter, wide = r => [...r.spans.starts.keys()].find(k => p.x(r.spans.ends[k]) - p.x(r.spans.starts[k]) > 4);
+              const rows = p.moduleRows.filter(r => wide(r) !== undefined), r = rows.find(r => r.members.length > 1) || rows[0], k = wide(r);
               return [r.key, r.members[r.spans.member[k]].path, (p.x(r.spans.starts[k]) + p.x(r.spans.ends[k])) / 2, r.y - p.top + 8]; })()""")
             b.click(left + x, top + y)
             agree(b.run(SUMS), summed(plan, p, 0, end, member), "%s, %s" % (name, member))
