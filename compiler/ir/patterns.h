@@ -1,7 +1,7 @@
 /* Patterns of neighbouring ops that one kernel computes in one pass over memory: what epilogue fusion looks for.
  * Relies on: ops.h; ir/patterns.c holds the tables and the rules.
- * Relied on by: lower/epilogue_fusion.c; recompute.c and planner/blocks.c (pattern_apart); rules_matrix.c; the names of
- * events (storages.c, dump.c). */
+ * Relied on by: lower/epilogue_fusion.c, quantize_fusion.c; recompute.c and planner/blocks.c (pattern_apart);
+ * rules_matrix.c; the names of events (storages.c, dump.c). */
 #ifndef SHARDC_PATTERNS_H
 #define SHARDC_PATTERNS_H
 

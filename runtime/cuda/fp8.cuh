@@ -1,6 +1,6 @@
 /* What kernels of fp8 share: conversions of two numbers, bytes turned in registers, runs of 8 elements.
  * Relies on: kernel.cuh.
- * Relied on by: k_quantize.cu, k_quantize_blocks.cu, k_grouped.cu. */
+ * Relied on by: k_quantize.cu, k_quantize_blocks.cu, k_quantize_shard.cu, k_grouped.cu, k_matmul_hopper_fp8.cu. */
 #ifndef SC_FP8_CUH
 #define SC_FP8_CUH
 

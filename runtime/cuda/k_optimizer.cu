@@ -25,7 +25,7 @@ struct pieces {
     int group[PIECES], first[PIECES];   /* first: number of its first tile */
     int64_t origin[PIECES];             /* where its parameter begins, maybe before the slice */
     uint64_t key[PIECES];
-    int matrix[PIECES]; /* whose largest magnitude is found; -1: nobody's */
+    int matrix[PIECES]; /* whose largest magnitude is found; -1: none */
 };
 
 /* f(pieces) for the slice's part of the table, at most PIECES at a time. */
@@ -106,8 +106,8 @@ SC_DEVICE bool skips(const addresses &a) {
     return a.may_skip && load_any(a.clip, a.clip_dtype, 1) != 0;
 }
 
-/* The largest magnitude that a block meets of a master of P: bits, of the matrix whose tiles it takes. All of a block call
- * `in` before a tile, and `end` behind the last one. */
+/* The largest magnitude of one matrix among the elements that a block updates, as bits. P: the master's dtype. All
+ * threads of a block call `in` before a tile, and `end` behind the last one. */
 template <class P> struct tally {
     int matrix = -1, most = 0;
 

@@ -38,7 +38,8 @@ template <class OF> __global__ void scales_of(const float *amax, int64_t n, floa
 
 /* Parameters, pieces and the sizes of both are multiples of 256 elements. */
 SC_KERNEL(quantize_shard) {
-    int64_t n = sc_pieces(k->table, k->ntable), slice = sc_numel(&k->shard), first = task->coord[k->axis].at * slice, all = sc_numel(&k->scales), done = 0;
+    int64_t n = sc_pieces(k->table, k->ntable), slice = sc_numel(&k->shard), first = task->coord[k->axis].at * slice;
+    int64_t all = sc_numel(&k->scales), done = 0;
     const float *amax = (const float *)k->amax.p;
     with_float(task, (int)k->of, [&](auto of) {
         SC_LAUNCH(task, scales_of<decltype(of)>, blocks_for(all, BLOCK), BLOCK, amax, n, (float *)k->scales.p, all);

@@ -1,7 +1,7 @@
 /* The largest magnitude of a tensor, and of what gelu, a gate or a norm make of it; what those are, for kernels of 8
  * bits.
  * Relies on: groups.cuh.
- * Relied on by: k_amax.cu, k_optimizer.cu, k_quantize.cu.
+ * Relied on by: k_amax.cu, k_optimizer.cu, k_quantize.cu, k_matmul_hopper_fp8.cu.
  *
  * Magnitudes are ordered as their bits are, and NaNs above infinity, so blocks meet by atomicMax on bits: exact, and
  * the same in any order. */

@@ -70,7 +70,7 @@ static void follow(Making *c, Unit *u, bool frozen, const char *what) {
     if (u->largest[frozen]) shard_find_largest(c, u, frozen);
 }
 
-/* What training needs beyond what a checkpoint holds: the wire shards. */
+/* What training needs beyond what a checkpoint holds: wire shards, scales, weights' largest magnitudes. */
 void shard_start_program(Graph *g) {
     Making c = begin(g, "start");
     for (int i = 0; i < g->units.n; i++) {
@@ -81,7 +81,8 @@ void shard_start_program(Graph *g) {
     push(&g->programs, g->arena, c.p);
 }
 
-/* Weights and their average change places; what gathers read follows. Twice is as it was, since both are fp32. */
+/* Weights and their average change places; what gathers and products read follows. Twice is as it was, since both are
+ * fp32. */
 void shard_swap_program(Graph *g) {
     Making c = begin(g, "swap");
     for (int i = 0; i < g->units.n; i++) {

@@ -117,7 +117,8 @@ Value *shard_optimizer(Making *c); /* returns the coefficient that clips */
 bool shard_travels_narrow(const Unit *u);              /* its gathers have 8 bits */
 int shard_narrow_matrices(const Unit *u, bool frozen); /* that are looked at, of one scale each */
 int shard_slot(const Param *p);                        /* which of those p is, or is a part of; -1: none */
-/* The update finds the largest magnitudes, and Unit.largest has them; of what no rank gathers, frozen ones' too. */
+/* The update finds the largest magnitudes, and Unit.largest has them. Frozen matrices' are there only where one rank
+ * holds the unit. */
 bool shard_keeps_largest(const Unit *u, bool frozen);
 void shard_find_largest(Making *c, Unit *u, bool frozen); /* those of what gathers read, when that was written anew */
 /* The unit's wire and scales, of the master as it is at `pos`. */

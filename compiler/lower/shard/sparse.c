@@ -16,7 +16,7 @@ static Value *of_all_ranks(Making *c, Unit *u, Use *use, Value *v, const char *w
 Value *shard_exchange_rows(Making *c, Unit *u, Use *use) {
     const Op *sum = c->p->ops.at[use->last_grad];
     const Value *table = use->flat_grad;
-    if (sum->kind != OP_embedding_grad || sum->embedding_grad.dw != table)
+    if (sum->kind != OP_embedding_grad || sum->embedding_grad.dw != table || sum->embedding_grad.c)
         bug(sum->src, "the gradient of the sparse table of unit %s is no sum of rows", u->name);
     edit_remove(c->edit, use->last_grad);
     Value *index = of_all_ranks(c, u, use, sum->embedding_grad.index, "i");
