@@ -9,14 +9,16 @@
 /* CPU: operands in the dtype that the kernels compute in, and fp64, are multiplied where they lie. Others are converted
  * panel by panel. CUDA: what cuBLASLt's algorithms may use. All products of a build get the same workspace, so that
  * products of one shape get the same algorithm. */
+enum { CUBLASLT_BYTES = 32 << 20 };
+
 int64_t work_matmul(const Op *op, const Machine *m) {
-    if (m->cuda) return 32 << 20;
+    if (m->cuda) return CUBLASLT_BYTES;
     Dtype d = op->matmul.a->dtype, y = op->matmul.y->dtype;
     return ((d == FP32 && !m->wide) || d == FP64) && y == d ? 0 : (int64_t)m->threads * SC_CPU_MATMUL_BYTES;
 }
 
 int64_t work_matmul_quantize(const Op *op, const Machine *m) {
-    return m->cuda ? 32 << 20 : (int64_t)m->threads * SC_CPU_MATMUL_BYTES;
+    return m->cuda ? CUBLASLT_BYTES : (int64_t)m->threads * SC_CPU_MATMUL_BYTES;
 }
 
 static int64_t cudnn_backward_bytes(const Value *q, const Value *k, int64_t samples, int64_t heads) {

@@ -9,7 +9,7 @@ SC_KERNEL(matmul_quantize) {
     for (int gate = 0; gate <= (k->b_gate.p != NULL); gate++) {
         sc_matmul_args m = sc_product_to_quantize(k, gate);
         sc_task one = *task;
-        one.args = (const sc_args *)&m;
+        one.args = (const sc_args *)&m, one.slots = SC_SLOTS_matmul;
         sc_k_matmul(&one);
     }
 }
@@ -17,6 +17,6 @@ SC_KERNEL(matmul_quantize) {
 SC_FINISH(matmul_quantize) {
     sc_quantize_args q = sc_quantize_of_product(k);
     sc_task one = *task;
-    one.args = (const sc_args *)&q, one.part = 0, one.parts = 1;
+    one.args = (const sc_args *)&q, one.slots = SC_SLOTS_quantize;
     sc_k_quantize(&one);
 }

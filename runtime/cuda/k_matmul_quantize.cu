@@ -10,10 +10,10 @@ SC_KERNEL(matmul_quantize) {
     sc_task one = *task;
     for (int gate = 0; gate <= (k->b_gate.p != NULL); gate++) {
         sc_matmul_args m = sc_product_to_quantize(k, gate);
-        one.args = (const sc_args *)&m;
+        one.args = (const sc_args *)&m, one.slots = SC_SLOTS_matmul;
         sc_k_matmul(&one);
     }
     sc_quantize_args q = sc_quantize_of_product(k);
-    one.args = (const sc_args *)&q;
+    one.args = (const sc_args *)&q, one.slots = SC_SLOTS_quantize;
     sc_k_quantize(&one);
 }
