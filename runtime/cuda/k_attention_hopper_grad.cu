@@ -382,8 +382,8 @@ template <class E, int F> static void start_for_size(const sc_task *t, const bac
 }
 
 bool sc_attention_hopper_grad(const sc_task *t, const attention &a, int dtype, int64_t room) {
-    sc_hopper_grad_room w = sc_hopper_grad_bytes(a.batch, a.queries, a.keys, a.heads, a.heads / a.group, wider_size(a),
-                                                 a.causal, a.left, a.documents != NULL);
+    sc_hopper_grad_room w = sc_hopper_grad_bytes(a.batch, a.queries, a.keys, a.heads, a.heads / a.group,
+                                                 wider_size(a), a.causal, a.left, a.documents != NULL);
     if (!serves(t, a, dtype) || !a.go.wide || !a.dq.wide || !a.dk.wide || !a.dv.wide || room < w.all || !w.all ||
         (uintptr_t)a.delta % 256)
         return false;

@@ -320,8 +320,8 @@ void sc_cuda_norm_weights(const sc_task *t, bool centred, const norm_gradient &k
     centred ? weights<true>(t, k) : weights<false>(t, k);
 }
 SC_KERNEL(layer_norm_grad_w) {
-    weights<true>(task,
-                  {.dw = k->dw, .db = k->db, .g = k->g, .x = k->x, .mean = k->mean, .rstd = k->rstd, .work = k->work});
+    weights<true>(
+        task, {.dw = k->dw, .db = k->db, .g = k->g, .x = k->x, .mean = k->mean, .rstd = k->rstd, .work = k->work});
 }
 SC_KERNEL(rms_norm_grad_w) {
     weights<false>(task, {.dw = k->dw, .g = k->g, .x = k->x, .rstd = k->rstd, .work = k->work});

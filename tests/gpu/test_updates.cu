@@ -443,7 +443,8 @@ static void update_block_on_host(const optimizer_case &c, const sc_rule &rule, s
     auto byte = [&](int j, int64_t i) { return (uint8_t)(int8_t)moment[j][i]; };
     for (int j = 0; j < rule.moments; j++) {
         for (int b = 0; b < 4; b++) ((uint8_t *)&scale[j])[b] = byte(j, n + block * 4 + b);
-        for (int64_t i = 0; i < SC_MOMENTS8_BLOCK; i++) x[j][i] = sc_moments8_value(byte(j, at + i), j == 0) * scale[j];
+        for (int64_t i = 0; i < SC_MOMENTS8_BLOCK; i++)
+            x[j][i] = sc_moments8_value(byte(j, at + i), j == 0) * scale[j];
         scale[j] = 0;
     }
     bool any = false;
