@@ -38,7 +38,7 @@ NAMED = {
     "lower/narrow.c": (4, "is about what quantize and absmax read"),
     "lower/qkv_fusion.c": (3, "is about matmul, rope and attention"),
     "lower/quantize_fusion.c": (9, "is about what absmax and quantize read, and which matmul makes it"),
-    "lower/recompute.c": (1, "names what a product that quantizes makes as a product's"),
+    "lower/recompute.c": (1, "finds the results of a product that quantizes by the name matmul"),
     "lower/shard/assign.c": (2, "nn.assign traces stores; the first program of a step overwrites, and a skipped step writes nothing"),
     "lower/shard/narrow.c": (1, "is about what quantize and absmax read"),
     "lower/shard/shard.c": (1, "nn.log_metric traces stores; the first program of a step overwrites"),

@@ -21,12 +21,12 @@ static bool is_term(const Op *op) {
            !OPERAND_OF(op, bias) && of_logits(value_root(OPERAND_OF(op, a))->def);
 }
 
-/* Does op add rows to a table's gradient that is nearly all of its buffer? The buffer is then in use from the
- * head's product on, and so was that product's result. */
-enum { HARDLY = 8 }; /* at most an eighth of the buffer is something else: a choice, not measured */
+/* Does op add rows to a table's gradient that fills its buffer but for an eighth (a choice, not measured)? The buffer
+ * is then in use from the head's product on, and so was that product's result. */
+enum { REST = 8 };
 static bool adds_rows(const Op *op) {
     const Value *whole = op && op_is(op, T_ACCUMULATES) ? op_result(op)->base : NULL;
-    return whole && value_bytes(whole) - value_bytes(op_result(op)) <= value_bytes(whole) / HARDLY;
+    return whole && value_bytes(whole) - value_bytes(op_result(op)) <= value_bytes(whole) / REST;
 }
 
 /* May c, which op adds, lie where op's result lies? */

@@ -103,8 +103,8 @@ static bool names_input(const char *const *list, int n) {
     return false;
 }
 
-/* Does the list name results that op has as this kind? What several ops became, of another kind, is found by the name
- * of each, and matmul_quantize by the modules of its products. */
+/* Does the list name a result of op? kind: that of the part of op that makes the result. An op that several ops became
+ * is also found by the kind of each of them, and matmul_quantize by the module of each of its products. */
 static bool named(const char *const *list, int n, const Op *op, OpKind kind, bool of_second, const Module *at) {
     if (names(list, n, kind, op->module, of_second, at)) return true;
     if (op->kind == OP_matmul_quantize && names(list, n, OP_matmul, op->module, false, at)) return true;

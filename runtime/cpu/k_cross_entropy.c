@@ -1,5 +1,5 @@
 /* cross_entropy of logits [N,V] against targets [N], and its gradient.
- * Relies on: kernel.h, k_norm.c (its finishes).
+ * Relies on: kernel.h, k_norm.c, k_matmul_quantize.c (their finishes).
  * Relied on by: generated code; the runtime, for the finish.
  *
  * Of a row, with d = x[target] - most, the largest logit: rest = Σ_{c ≠ target} e^(x[c] - most), all = rest + e^d;

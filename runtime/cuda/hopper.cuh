@@ -1,6 +1,7 @@
 /* Instructions of compute capability 9.0: barriers in shared memory, copies of tiles by the copy engine, wgmma.
  * Relies on: launch.cuh, mma.h (element types); sm_90a.
- * Relied on by: k_matmul_hopper.cu, k_matmul_hopper_fp8.cu, grouped_hopper.cuh, k_orthogonalize_hopper.cu, attention_hopper.cuh.
+ * Relied on by: k_matmul_hopper.cu, k_matmul_hopper_fp8.cu, grouped_hopper.cuh, k_orthogonalize_hopper.cu,
+ * attention_hopper.cuh.
  *
  * A tile of 16-bit elements lies in shared memory as blocks of 64 columns (of 8 bits: 128): rows of 128 bytes, whose
  * 16-byte pieces are swizzled (piece c of row r lies at place c ^ r % 8), 1024 bytes for eight rows. Blocks begin at

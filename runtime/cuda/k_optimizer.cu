@@ -1,6 +1,7 @@
 /* The optimizers, ema, count_step, sum_squares, clip_coefficient: on this rank's slice of a unit's flat buffer.
  * One kernel serves all optimizers; it is a template over the update rule.
- * Relies on: magnitude.cuh, sc_optimizer.h (update rules, rounding, shared with the CPU); the record, read on the device.
+ * Relies on: magnitude.cuh, sc_optimizer.h (update rules, rounding, shared with the CPU); the record, read on the
+ * device.
  * Relied on by: generated code.
  *
  * A row of the segment table (schema/segments.h) covers flat offsets; this rank holds [s·n, s·n + n), n = slice, s =
